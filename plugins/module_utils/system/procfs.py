@@ -1,0 +1,322 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the kernel says about processes, read from /proc.
+
+A process is identified by its PID *and* its start time: a PID alone may have been given to
+somebody else between two looks.  Every reader copes with a process that ends while it is read.
+
+Source of the formats: proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Optional, Set, Tuple
+
+# comm stands in parentheses and may itself contain spaces and parentheses, so the fields that
+# follow are counted from the *last* closing one.
+_FIELDS_AFTER_COMM = 20
+_LISTEN = "0A"  # st column of /proc/net/tcp
+_DEAD_STATES = frozenset("ZXx")
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """One process, never to be confused with a later one of the same PID.
+
+    start_time is in clock ticks after boot (field 22 of /proc/PID/stat).
+    """
+
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """One process at one moment.
+
+    state is the kernel's letter (R, S, D, Z, T, ...); exe is "" where it may not be read;
+    started_at is in seconds since the epoch.
+    """
+
+    pid: int
+    start_time: int
+    ppid: int
+    state: str
+    comm: str
+    exe: str
+    argv: Tuple[str, ...]
+    uid: int
+    user: str
+    session: int
+    pgid: int
+    cgroup: str
+    unit: Optional[str]
+    started_at: float
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """The part of it that never changes."""
+        return ProcessIdentity(self.pid, self.start_time)
+
+    @property
+    def dead(self) -> bool:
+        """Whether only the entry in the process table is left (a zombie holds no resources)."""
+        return self.state in _DEAD_STATES
+
+    @property
+    def name(self) -> str:
+        """A name for people: the first word of the command line, else comm (cut to 15 characters)."""
+        first = self.argv[0].split(" ")[0] if self.argv else ""
+        return os.path.basename(first) or self.comm
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket in state LISTEN; pid is None where its owner may not be seen."""
+
+    address: str
+    port: int
+    pid: Optional[int]
+
+
+def parse_stat(text: str) -> Optional[Dict[str, object]]:
+    """Parse /proc/PID/stat; None where the text is not one (the process ended while it was read)."""
+    left, right = text.find("("), text.rfind(")")
+    if left < 0 or right < left:
+        return None
+    rest = text[right + 1 :].split()
+    if len(rest) < _FIELDS_AFTER_COMM:
+        return None
+    return {
+        "comm": text[left + 1 : right],
+        "state": rest[0],
+        "ppid": int(rest[1]),
+        "pgid": int(rest[2]),
+        "session": int(rest[3]),
+        "start_time": int(rest[19]),
+    }
+
+
+def parse_cgroup(text: str) -> str:
+    """The path of a process's control group: the unified hierarchy's, else systemd's own."""
+    named = ""
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        if parts[0] == "0" and parts[2] != "/":
+            return parts[2]
+        if parts[1] == "name=systemd":
+            named = parts[2]
+    return named
+
+
+def unit_of_cgroup(path: str) -> Optional[str]:
+    """The systemd service or scope that a control group belongs to, if any.
+
+    The innermost unit counts: a user's service lives below user@UID.service.
+    """
+    for part in reversed(path.split("/")):
+        if part.endswith((".service", ".scope")):
+            # systemd escapes a few characters of a name in the cgroup's path as \xNN
+            return re.sub(r"\\x([0-9a-f]{2})", lambda m: chr(int(m.group(1), 16)), part)
+    return None
+
+
+def _address(raw: str) -> str:
+    """Decode the hexadecimal address of /proc/net/tcp and tcp6 (words in host byte order)."""
+    import socket
+    import sys
+
+    words = [int(raw[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(raw), 8)]
+    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+    return socket.inet_ntop(family, b"".join(words))
+
+
+def parse_listening(text: str, port: int) -> List[Tuple[str, int]]:
+    """The (address, inode) pairs of the sockets that listen on a port, from /proc/net/tcp or tcp6.
+
+    Only the state LISTEN counts: a connection in TIME_WAIT does not keep a server from binding.
+    """
+    found = []
+    for line in text.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) < 10 or fields[3] != _LISTEN:
+            continue
+        address, _sep, hex_port = fields[1].rpartition(":")
+        if int(hex_port, 16) == port:
+            found.append((_address(address), int(fields[9])))
+    return found
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+class ProcFs:
+    """Reads processes below `root` (tests point it at a tree of their own)."""
+
+    def __init__(self, root: str = "/proc", user_name: Callable[[int], str] = _user_name) -> None:
+        self.root = root
+        self._user_name = user_name
+        self._ticks = os.sysconf("SC_CLK_TCK")
+        self._boot_time: Optional[float] = None
+
+    # -- single files
+
+    def _text(self, *parts: object) -> Optional[str]:
+        try:
+            with open(os.path.join(self.root, *[str(p) for p in parts]), "rb") as stream:
+                return stream.read().decode("utf-8", "replace")
+        except OSError:
+            return None
+
+    def _stat(self, pid: int) -> Optional[Dict[str, object]]:
+        text = self._text(pid, "stat")
+        return parse_stat(text) if text else None
+
+    def boot_id(self) -> str:
+        """The kernel's identifier of this boot: start times of another boot mean nothing."""
+        return (self._text("sys/kernel/random/boot_id") or "").strip()
+
+    def pid_max(self) -> int:
+        """The first number that can no longer be a PID."""
+        return int((self._text("sys/kernel/pid_max") or "4194304").strip())
+
+    def _boot(self) -> float:
+        if self._boot_time is None:
+            text = self._text("stat") or ""
+            found = re.search(r"^btime (\d+)$", text, re.MULTILINE)
+            self._boot_time = float(found.group(1)) if found else 0.0
+        return self._boot_time
+
+    # -- processes
+
+    def pids(self) -> List[int]:
+        """All processes (thread group leaders), in ascending order."""
+        try:
+            return sorted(int(name) for name in os.listdir(self.root) if name.isdigit())
+        except OSError:
+            return []
+
+    def identity(self, pid: int) -> Optional[ProcessIdentity]:
+        """PID and start time of a process, or None where there is none: one small read."""
+        stat = self._stat(pid)
+        return ProcessIdentity(pid, int(str(stat["start_time"]))) if stat else None
+
+    def state(self, identity: ProcessIdentity) -> str:
+        """The kernel's letter for exactly this process, or "" where it is gone."""
+        stat = self._stat(identity.pid)
+        if stat is None or stat["start_time"] != identity.start_time:
+            return ""
+        return str(stat["state"])
+
+    def alive(self, identity: ProcessIdentity) -> bool:
+        """Whether exactly this process still runs; a zombie does not."""
+        state = self.state(identity)
+        return bool(state) and state not in _DEAD_STATES
+
+    def read(self, pid: int) -> Optional[ProcessInfo]:
+        """Everything about one process, or None where there is none."""
+        stat = self._stat(pid)
+        if stat is None:
+            return None
+        try:
+            exe = os.readlink(os.path.join(self.root, str(pid), "exe"))
+        except OSError:
+            exe = ""
+        if exe.endswith(" (deleted)"):  # the file was replaced by an upgrade; the name still tells
+            exe = exe[: -len(" (deleted)")]
+        try:
+            uid = os.stat(os.path.join(self.root, str(pid))).st_uid
+        except OSError:
+            return None
+        status_uid = re.search(r"^Uid:\s+\d+\s+(\d+)", self._text(pid, "status") or "", re.MULTILINE)
+        if status_uid:  # the folder belongs to root where the process may not be dumped
+            uid = int(status_uid.group(1))
+        cmdline = self._text(pid, "cmdline") or ""
+        cgroup = parse_cgroup(self._text(pid, "cgroup") or "")
+        start_time = int(str(stat["start_time"]))
+        return ProcessInfo(
+            pid=pid,
+            start_time=start_time,
+            ppid=int(str(stat["ppid"])),
+            state=str(stat["state"]),
+            comm=str(stat["comm"]),
+            exe=exe,
+            argv=tuple(cmdline.rstrip("\0").split("\0")) if cmdline else (),
+            uid=uid,
+            user=self._user_name(uid),
+            session=int(str(stat["session"])),
+            pgid=int(str(stat["pgid"])),
+            cgroup=cgroup,
+            unit=unit_of_cgroup(cgroup),
+            started_at=self._boot() + start_time / self._ticks,
+        )
+
+    def ancestors(self, pid: int) -> List[int]:
+        """The parents of a process up to PID 1, nearest first, without the process itself."""
+        chain: List[int] = []
+        seen: Set[int] = {pid}
+        stat = self._stat(pid)
+        while stat is not None:
+            parent = int(str(stat["ppid"]))
+            if parent < 1 or parent in seen:
+                break
+            chain.append(parent)
+            seen.add(parent)
+            stat = self._stat(parent)
+        return chain
+
+    def session_members(self, session: int) -> List[ProcessInfo]:
+        """All processes of a session (see setsid(2)), in ascending order of PID."""
+        members = []
+        for pid in self.pids():
+            stat = self._stat(pid)
+            if stat is not None and stat["session"] == session:
+                info = self.read(pid)
+                if info is not None and info.session == session:
+                    members.append(info)
+        return members
+
+    # -- sockets
+
+    def listeners(self, port: int) -> List[Listener]:
+        """Who listens on a TCP port, over IPv4 and IPv6."""
+        wanted: Dict[int, str] = {}
+        for table in ("net/tcp", "net/tcp6"):
+            for address, inode in parse_listening(self._text(table) or "", port):
+                wanted[inode] = address
+        if not wanted:
+            return []
+        owners = self._socket_owners(set(wanted))
+        found = []
+        for inode, address in sorted(wanted.items(), key=lambda item: item[1]):
+            for pid in sorted(owners.get(inode, set())) or [None]:  # type: ignore[list-item]
+                found.append(Listener(address, port, pid))
+        return found
+
+    def _socket_owners(self, inodes: Set[int]) -> Dict[int, Set[int]]:
+        links = {"socket:[%d]" % inode: inode for inode in inodes}
+        owners: Dict[int, Set[int]] = {}
+        for pid in self.pids():
+            folder = os.path.join(self.root, str(pid), "fd")
+            try:
+                names = os.listdir(folder)
+            except OSError:
+                continue
+            for name in names:
+                try:
+                    link = os.readlink(os.path.join(folder, name))
+                except OSError:
+                    continue
+                if link in links:
+                    owners.setdefault(links[link], set()).add(pid)
+        return owners

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fixtures for all unit tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from unittest import mock
+
+import pytest
+from ansible.module_utils import basic
+
+
+@contextlib.contextmanager
+def _arguments(args):
+    """Hand arguments to AnsibleModule, whichever way this ansible-core takes them."""
+    try:
+        from ansible.module_utils.testing import patch_module_args
+    except ImportError:  # ansible-core 2.18
+        raw = json.dumps({"ANSIBLE_MODULE_ARGS": args}).encode()
+        with mock.patch.object(basic, "_ANSIBLE_ARGS", raw):
+            yield
+    else:
+        with patch_module_args(args):
+            yield
+
+
+@pytest.fixture
+def run_module(capfd, tmp_path):
+    """Run a module's real main(); the call returns (exit status, result as a dict)."""
+
+    def run(module, args, check=False, diff=False):
+        internal = {
+            "_ansible_remote_tmp": str(tmp_path),
+            "_ansible_keep_remote_files": False,
+            "_ansible_check_mode": check,
+            "_ansible_diff": diff,
+        }
+        capfd.readouterr()
+        with _arguments({**args, **internal}):
+            with pytest.raises(SystemExit) as stop:
+                module.main()
+        out, _err = capfd.readouterr()
+        return stop.value.code, json.loads(out.strip().splitlines()[-1])
+
+    return run
