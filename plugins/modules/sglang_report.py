@@ -1,0 +1,118 @@
+#!/usr/bin/python
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+"""Documentation of the action plugin of this name: all of it runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_report
+short_description: Show what a restart did to each host, as one table
+version_added: 0.1.0
+author: ["inferops.sglang authors (@inferops)"]
+description:
+  - Prints one table on the controller. For each host it shows what was stopped, what was spared, how long the GPUs took to be
+    free and the server to be ready, the requested and the effective configuration, and the acceptance length.
+  - Reads the variables that the roles of this collection registered on the hosts (C(sglang_deploy_checked),
+    C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready)) and those that the playbook
+    C(inferops.sglang.restart_eagle3) sets. A host without them shows as not done.
+  - Runs on the controller only, without a connection to any host.
+options:
+  hosts:
+    description: The hosts to show, in this order.
+    type: list
+    elements: str
+    required: true
+  path:
+    description: File on the controller that gets the same report as JSON. It is replaced whole, or not at all.
+    type: path
+attributes:
+  check_mode:
+    support: full
+    description: Shows what was found and planned. The file of O(path) is not written.
+  diff_mode:
+    support: none
+    description: Changes nothing on a host.
+  platform:
+    support: full
+    platforms: posix
+    description: Works where ansible-core's controller works.
+"""
+
+EXAMPLES = r"""
+- name: Show what happened
+  inferops.sglang.sglang_report:
+    hosts: "{{ ansible_play_hosts_all }}"
+    path: /var/tmp/restart.json
+  run_once: true
+"""
+
+RETURN = r"""
+report:
+  description: One entry for each host, in the order of O(hosts).
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    host:
+      description: Name of the host in the inventory.
+      returned: always
+      type: str
+      sample: gpu-a
+    outcome:
+      description: >-
+        V(restarted), V(restored) (the new configuration failed, the last proven one serves again), V(down) (neither
+        serves), V(checked) (check mode) or V(not done).
+      returned: always
+      type: str
+      sample: restarted
+    stopped:
+      description: The server and the processes that were ended.
+      returned: always
+      type: list
+      elements: str
+      sample: ["sglang-main", "sglang::scheduler 812 (root, 30518 MiB): killed"]
+    spared:
+      description: The processes that hold a GPU and were left alone.
+      returned: always
+      type: list
+      elements: str
+      sample: ["nv-hostengine 411 (root, 20 MiB)"]
+    free_after:
+      description: Seconds until the GPUs were free, null where that was not reached.
+      returned: always
+      type: float
+      sample: 0.31
+    ready_after:
+      description: Seconds from the start of the server until it was ready, null where that was not reached.
+      returned: always
+      type: float
+      sample: 212.4
+    requested:
+      description: Requested speculation as algorithm and steps/top-k/draft tokens.
+      returned: always
+      type: str
+      sample: EAGLE3 2/1/3
+    effective:
+      description: What the running server reports.
+      returned: always
+      type: str
+      sample: EAGLE3 2/1/3
+    accept_length:
+      description: Mean tokens per verification step, null without speculation.
+      returned: always
+      type: float
+      sample: 2.44
+    version:
+      description: Version of SGLang.
+      returned: always
+      type: str
+      sample: 0.5.17
+    failure:
+      description: What failed, empty where nothing did.
+      returned: always
+      type: str
+      sample: ""
+"""

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Turns what the roles registered on a host into one entry of the report: pure, no I/O."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+_ENDED = ("terminated", "killed", "stopped_service")
+_WOULD_END = ("would_terminate", "would_stop_service")
+_SPARED = ("protected", "skipped", "unresolved")
+
+HEADER = ("host", "outcome", "stopped", "spared", "free", "ready", "requested", "effective", "accepted")
+
+
+def speculation(config: Optional[Mapping[str, Any]]) -> str:
+    """Algorithm and steps/top-k/draft tokens of a configuration in one short word."""
+    if not config:
+        return ""
+    algorithm = config.get("speculative_algorithm")
+    if not algorithm or str(algorithm).lower() == "none":
+        return "no speculation"
+    numbers = [
+        config.get("speculative_num_steps"),
+        config.get("speculative_eagle_topk"),
+        config.get("speculative_num_draft_tokens"),
+    ]
+    if all(number is None for number in numbers):
+        return str(algorithm)
+    return "%s %s" % (algorithm, "/".join("?" if n is None else str(n) for n in numbers))
+
+
+def _process(process: Mapping[str, Any], with_action: bool) -> str:
+    memory = process.get("memory_mib")
+    size = "" if memory is None else ", %d MiB" % memory
+    text = "%s %s (%s%s)" % (process.get("name", "?"), process.get("pid", "?"), process.get("user", "?"), size)
+    return "%s: %s" % (text, process.get("action")) if with_action else text
+
+
+def _result(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A registered result, or nothing where the task was skipped or never reached."""
+    value = facts.get(name)
+    if not isinstance(value, Mapping) or value.get("skipped"):
+        return {}
+    return value
+
+
+def _was_running(facts: Mapping[str, Any]) -> bool:
+    checked = _result(facts, "sglang_deploy_checked").get("sglang") or {}
+    return bool(checked.get("running"))
+
+
+def _stopped(facts: Mapping[str, Any], instance: str) -> List[str]:
+    found = [instance] if _was_running(facts) else []
+    reclaimed = _result(facts, "gpu_free_reclaimed") or _result(facts, "gpu_free_plan")
+    for process in reclaimed.get("processes") or []:
+        if process.get("action") in _ENDED + _WOULD_END:
+            found.append(_process(process, with_action=True))
+    return found
+
+
+def _spared(facts: Mapping[str, Any]) -> List[str]:
+    reclaimed = _result(facts, "gpu_free_reclaimed") or _result(facts, "gpu_free_plan")
+    return [
+        _process(process, with_action=False)
+        for process in reclaimed.get("processes") or []
+        if process.get("action") in _SPARED
+    ]
+
+
+def _outcome(facts: Mapping[str, Any], check_mode: bool) -> str:
+    if not _result(facts, "sglang_deploy_checked"):
+        return "not done"
+    if facts.get("sglang_restart_not_restored"):
+        return "down"
+    if facts.get("sglang_restart_failure"):
+        return "restored"
+    if check_mode:
+        return "checked"
+    return "restarted" if _result(facts, "sglang_deploy_ready").get("sglang") else "not done"
+
+
+def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict[str, Any]:
+    """One host's entry from its variables (the names the roles register; see the module's documentation)."""
+    checked = _result(facts, "sglang_deploy_checked").get("sglang") or {}
+    ready = _result(facts, "sglang_deploy_ready").get("sglang") or {}
+    failure = facts.get("sglang_restart_failure") or {}
+    lost = facts.get("sglang_restart_not_restored") or {}
+    story = [str(part["msg"]) for part in (failure, lost) if part.get("msg")]
+    outcome = _outcome(facts, check_mode)
+    live = outcome in ("restarted", "restored")
+    return {
+        "host": host,
+        "outcome": outcome,
+        "stopped": _stopped(facts, checked.get("instance") or "server"),
+        "spared": _spared(facts),
+        "free_after": _result(facts, "gpu_free_proof").get("free_after"),
+        "ready_after": ready.get("ready_after") if live else None,
+        "requested": speculation(checked.get("requested")),
+        "effective": speculation(ready.get("effective")) if live else "",
+        "accept_length": ready.get("accept_length") if live else None,
+        "version": ready.get("version") or checked.get("version") or "",
+        "failure": " | ".join(story),
+    }
+
+
+def _seconds(value: Optional[float]) -> str:
+    return "" if value is None else "%.1f s" % value
+
+
+def cells(item: Mapping[str, Any]) -> List[str]:
+    """The cells of one entry, under `HEADER`."""
+    accepted = item["accept_length"]
+    return [
+        item["host"],
+        item["outcome"],
+        "\n".join(item["stopped"]) or "-",
+        "\n".join(item["spared"]) or "-",
+        _seconds(item["free_after"]),
+        _seconds(item["ready_after"]),
+        item["requested"],
+        item["effective"],
+        "" if accepted is None else "%.2f" % accepted,
+    ]
+
+
+def summary(items: Sequence[Mapping[str, Any]]) -> str:
+    """How many hosts came out how, in one line."""
+    order = ("restarted", "checked", "restored", "down", "not done")
+    counts = {outcome: sum(1 for item in items if item["outcome"] == outcome) for outcome in order}
+    return ", ".join("%d %s" % (count, outcome) for outcome, count in counts.items() if count)

@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report as a task of a real play, on hosts that are never connected to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - set_fact:
+        sglang_deploy_checked:
+          sglang: {instance: main, version: 0.5.17, running: {pid: 5}, requested: {speculative_algorithm: none}}
+        sglang_deploy_ready:
+          sglang: {effective: {speculative_algorithm: null}, ready_after: 7.5, accept_length: null, version: 0.5.17}
+      when: inventory_hostname != 'gpu-c'
+    - inferops.sglang.sglang_report:
+        hosts: "{{ report_hosts | default(ansible_play_hosts_all) }}"
+        path: "{{ path }}"
+      run_once: true
+"""
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Run the play; returns (exit status, output)."""
+    root = os.path.abspath(__file__)
+    for _level in range(5):
+        root = os.path.dirname(root)
+    parent = tmp_path / "ansible_collections" / "inferops"
+    parent.mkdir(parents=True)
+    (parent / "sglang").symlink_to(root)
+    (tmp_path / "play.yml").write_text(PLAY)
+
+    def run(path, *options):
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "playbook", "-i", "gpu-a,gpu-b,gpu-c,", "play.yml", "-e", "path=%s" % path]
+            + list(options),
+            cwd=tmp_path,
+            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(tmp_path), ANSIBLE_NOCOLOR="1", COLUMNS="140"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_a_table_and_a_file(play, tmp_path):
+    rc, output = play(tmp_path / "report.json")
+    assert rc == 0, output
+    (line,) = [line for line in output.splitlines() if line.startswith("gpu-a")][:1]
+    assert "restarted" in line and "7.5 s" in line and "no speculation" in line
+    assert "2 restarted, 1 not done" in output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [(host["host"], host["outcome"]) for host in report["hosts"]] == [
+        ("gpu-a", "restarted"),
+        ("gpu-b", "restarted"),
+        ("gpu-c", "not done"),
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".sglang_report")) == []
+
+
+def test_check_mode_writes_no_file(play, tmp_path):
+    rc, output = play(tmp_path / "report.json", "--check")
+    assert rc == 0 and "2 checked, 1 not done" in output
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(play, tmp_path):
+    rc, output = play(tmp_path / "missing" / "report.json")
+    assert rc != 0 and "path:" in output and str(tmp_path / "missing") in output
+
+
+def test_an_unknown_host_is_named(play, tmp_path):
+    rc, output = play(tmp_path / "report.json", "-e", '{"report_hosts": ["gpu-x"]}')
+    assert rc != 0 and "gpu-x" in output

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a host's registered results to its entry in the report."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import cells, entry, speculation, summary
+
+EAGLE = {
+    "speculative_algorithm": "EAGLE3",
+    "speculative_num_steps": 2,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 3,
+}
+ORPHAN = {"pid": 812, "name": "sglang::scheduler", "user": "root", "memory_mib": 30518, "action": "killed"}
+DAEMON = {"pid": 411, "name": "nv-hostengine", "user": "root", "memory_mib": None, "action": "protected"}
+JOB = {"pid": 900, "name": "python3", "user": "alice", "memory_mib": 180, "action": "skipped"}
+
+
+def facts(**more):
+    base = {
+        "sglang_deploy_checked": {
+            "sglang": {"instance": "main", "requested": EAGLE, "running": {"pid": 5}, "version": "0.5.17"}
+        },
+        "gpu_free_reclaimed": {"processes": [ORPHAN, DAEMON, JOB]},
+        "gpu_free_proof": {"free_after": 0.31},
+        "sglang_deploy_ready": {
+            "sglang": {"effective": EAGLE, "ready_after": 6.25, "accept_length": 2.444, "version": "0.5.17"}
+        },
+    }
+    base.update(more)
+    return base
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (EAGLE, "EAGLE3 2/1/3"),
+        ({"speculative_algorithm": None}, "no speculation"),
+        ({"speculative_algorithm": "none"}, "no speculation"),
+        ({"speculative_algorithm": "NGRAM"}, "NGRAM"),
+        ({"speculative_algorithm": "EAGLE3", "speculative_num_steps": 3}, "EAGLE3 3/?/?"),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_speculation_in_one_word(config, text):
+    assert speculation(config) == text
+
+
+def test_a_restarted_host():
+    assert entry("gpu-a", facts()) == {
+        "host": "gpu-a",
+        "outcome": "restarted",
+        "stopped": ["main", "sglang::scheduler 812 (root, 30518 MiB): killed"],
+        "spared": ["nv-hostengine 411 (root)", "python3 900 (alice, 180 MiB)"],
+        "free_after": 0.31,
+        "ready_after": 6.25,
+        "requested": "EAGLE3 2/1/3",
+        "effective": "EAGLE3 2/1/3",
+        "accept_length": 2.444,
+        "version": "0.5.17",
+        "failure": "",
+    }
+
+
+def test_a_host_that_went_back_says_so_and_why():
+    item = entry("gpu-a", facts(sglang_restart_failure={"msg": "out of memory"}))
+    assert (item["outcome"], item["failure"]) == ("restored", "out of memory")
+
+
+def test_a_host_that_is_down_tells_both_stories_and_claims_nothing():
+    item = entry("a", facts(sglang_restart_failure={"msg": "oom"}, sglang_restart_not_restored={"msg": "busy"}))
+    assert (item["outcome"], item["failure"]) == ("down", "oom | busy")
+    assert (item["effective"], item["accept_length"], item["ready_after"]) == ("", None, None)
+
+
+def test_a_host_that_was_never_reached():
+    assert entry("gpu-b", {})["outcome"] == "not done"
+
+
+def test_a_stopped_server_is_not_shown_where_none_ran():
+    checked = {"sglang": {"instance": "main", "requested": EAGLE, "running": None}}
+    assert entry("a", facts(sglang_deploy_checked=checked))["stopped"] == [
+        "sglang::scheduler 812 (root, 30518 MiB): killed"
+    ]
+
+
+def test_check_mode_shows_the_plan():
+    item = entry(
+        "a",
+        facts(
+            gpu_free_reclaimed={"skipped": True},
+            gpu_free_plan={"processes": [dict(ORPHAN, action="would_terminate")]},
+            sglang_deploy_ready={"skipped": True},
+        ),
+        check_mode=True,
+    )
+    assert item["outcome"] == "checked"
+    assert item["stopped"] == ["main", "sglang::scheduler 812 (root, 30518 MiB): would_terminate"]
+
+
+def test_cells_are_text():
+    row = cells(entry("gpu-a", facts()))
+    assert row[4:] == ["0.3 s", "6.2 s", "EAGLE3 2/1/3", "EAGLE3 2/1/3", "2.44"]
+    assert all(isinstance(cell, str) for cell in cells(entry("b", {})))
+
+
+def test_summary_counts_outcomes():
+    items = [entry("a", facts()), entry("b", facts()), entry("c", {})]
+    assert summary(items) == "2 restarted, 1 not done"
