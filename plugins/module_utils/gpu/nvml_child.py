@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The disposable process in which NVML runs.
+
+A call into the driver may sleep for ever where no signal reaches it, so no time limit inside the
+calling process helps.  The parent asks over a pipe with a deadline; when it passes, the child is
+killed and, if even that does not end it, abandoned: it is never waited for without a limit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+from dataclasses import asdict
+from typing import Any, Callable, Dict, NoReturn, Optional
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, wire
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_reader import GpuReader
+
+_PR_SET_PDEATHSIG = 1
+_REAP_POLL = 0.002  # seconds between two looks whether a dismissed child has ended
+
+
+class ChildHung(Exception):
+    """The child did not answer in time."""
+
+
+class ChildDied(Exception):
+    """The child ended without an answer."""
+
+
+class Child:
+    """One disposable process with one NVML session.  Start it, ask it, dismiss it."""
+
+    def __init__(self, make_reader: Callable[[], GpuReader]) -> None:
+        requests_out, self._requests = os.pipe()
+        self._responses, responses_in = os.pipe()
+        parent = os.getpid()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            for descriptor in (requests_out, self._requests, self._responses, responses_in):
+                os.close(descriptor)
+            raise
+        if self.pid == 0:
+            _child_main(requests_out, responses_in, parent, make_reader)
+        os.close(requests_out)
+        os.close(responses_in)
+        self._received = b""
+        self._open = True
+
+    def ask(self, request: Dict[str, Any], timeout: float) -> Dict[str, Any]:
+        """Send one request and return its answer.
+
+        timeout is in seconds.  Raises ChildHung or ChildDied; the child is of no use after either.
+        """
+        deadline = time.monotonic() + timeout
+        try:
+            os.write(self._requests, wire.pack(request))
+        except BrokenPipeError:
+            raise ChildDied from None
+        poller = select.poll()
+        poller.register(self._responses, select.POLLIN)
+        while b"\n" not in self._received:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ChildHung
+            if not poller.poll(max(1, int(left * 1000))):
+                continue
+            chunk = os.read(self._responses, 1 << 16)
+            if not chunk:
+                raise ChildDied
+            self._received += chunk
+        line, _newline, self._received = self._received.partition(b"\n")
+        try:
+            return wire.unpack(line)
+        except ValueError:
+            raise ChildDied from None
+
+    def dismiss(self, patience: float) -> bool:
+        """Let it go: end of input, `patience` seconds, SIGKILL, `patience` seconds more.
+
+        Returns whether it is gone and reaped.  With patience 0 it is killed at once.
+        """
+        self._close_pipes()
+        if patience > 0 and self.reap(patience):
+            return True
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        return self.reap(max(patience, 0.1))
+
+    def reap(self, patience: float = 0.0) -> bool:
+        """Whether it has ended, after waiting at most `patience` seconds.  Leaves no zombie behind."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0] == self.pid:
+                    return True
+            except ChildProcessError:  # reaped already
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_REAP_POLL)
+
+    def _close_pipes(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self._requests)
+            os.close(self._responses)
+
+
+def _child_main(requests: int, responses: int, parent: int, make_reader: Callable[[], GpuReader]) -> NoReturn:
+    """The child's whole life.  Never returns into the parent's code."""
+    try:
+        _die_with(parent)
+        _keep_only(requests, responses)
+        _serve(requests, responses, make_reader())
+    except BaseException:  # pylint: disable=broad-except
+        os._exit(1)
+    os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):  # the end of its input ends it too, only not inside a call
+        pass
+    if os.getppid() != parent:  # it ended in between
+        os._exit(0)
+
+
+def _keep_only(*wanted: int) -> None:
+    """Give up every inherited descriptor but these.
+
+    A child that cannot be killed must not keep the task's output open: whoever started the task waits
+    for the end of that output.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        if number not in wanted:
+            os.dup2(nowhere, number)
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        numbers = list(range(3, 1024))
+    for number in numbers:
+        if number > 2 and number not in wanted:
+            try:
+                os.close(number)
+            except OSError:  # the descriptor of the listing itself
+                pass
+
+
+def _serve(requests: int, responses: int, reader: GpuReader) -> None:
+    """Answer requests until the parent closes the pipe."""
+    with os.fdopen(requests, "rb") as lines:
+        for line in lines:
+            answer = wire.pack(_answer(reader, wire.unpack(line)))
+            while answer:
+                answer = answer[os.write(responses, answer) :]
+
+
+def _answer(reader: GpuReader, request: Dict[str, Any]) -> Dict[str, Any]:
+    index: Optional[int] = request.get("index")
+    if index is None:
+        try:
+            return {"system": asdict(reader.open())}
+        except Exception as exc:  # pylint: disable=broad-except
+            return {"failure": asdict(nvml_errors.failure_of(exc, "starting NVML"))}
+    question = reader.read if request["values"] else reader.identify
+    return {"reading": wire.reading_to_dict(question(index))}

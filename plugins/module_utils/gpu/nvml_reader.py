@@ -1,0 +1,345 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reads GPUs through NVML, by way of an nvidia-ml-py that the caller hands in.
+
+Every call may block for ever in the driver, so this runs in a disposable process (nvml_child.py).
+What cannot be read becomes a Failure: an answer is never filled in by a guess, and a list that
+could not be read never passes for an empty one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple, TypeVar
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
+    COMPUTE,
+    GRAPHICS,
+    MPS,
+    NVML_V1,
+    NVML_V2,
+    UNKNOWN,
+    Failure,
+    GpuIdentity,
+    GpuReading,
+    ListedProcess,
+    MemoryReading,
+    SystemInfo,
+)
+
+T = TypeVar("T")
+
+_MIB = 1 << 20
+_NO_INSTANCE = 0xFFFFFFFF
+_FIELD_RECOVERY_ACTION = 230
+_LIST_ATTEMPTS = 3
+# The parts of memory v2 add up to the total exactly on sound drivers.
+_SUM_TOLERANCE_MIB = 64
+
+_RECOVERY_ACTIONS = {
+    0: "none",
+    1: "reset",
+    2: "node_reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "system_reboot",
+}
+
+_LISTS = (
+    (COMPUTE, "nvmlDeviceGetComputeRunningProcesses"),
+    (GRAPHICS, "nvmlDeviceGetGraphicsRunningProcesses"),
+    (MPS, "nvmlDeviceGetMPSComputeRunningProcesses"),
+)
+# Errors that mean "there can be no such process here".  A driver without the MPS list shows MPS clients
+# in its compute list; a driver without one of the other two lists cannot be trusted to show everybody.
+_MEANS_NONE: Dict[str, FrozenSet[int]] = {
+    COMPUTE: frozenset(),
+    GRAPHICS: frozenset([nvml_errors.NOT_SUPPORTED]),
+    MPS: frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND]),
+}
+# Errors of memory v2 after which v1 may still answer.
+_TRY_V1 = frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND, nvml_errors.ARGUMENT_VERSION_MISMATCH])
+
+
+class _Unreadable(Exception):
+    """Carries a Failure out of the steps of one reading."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class GpuReader:
+    """One NVML session.  Call `open` first; handles are kept, values are read anew each time."""
+
+    def __init__(self, pynvml: Any, pid_max: int) -> None:
+        self._pynvml = pynvml
+        self._pid_max = pid_max
+        self._handles: Dict[int, Any] = {}
+        self._identities: Dict[int, GpuIdentity] = {}
+
+    def open(self) -> SystemInfo:
+        """Start the session; opens no GPU yet.  Raises what the binding raises."""
+        self._call("nvmlInit")
+        return SystemInfo(
+            driver_version=_text(self._call("nvmlSystemGetDriverVersion")),
+            nvml_version=_text(self._call("nvmlSystemGetNVMLVersion")),
+            count=int(self._call("nvmlDeviceGetCount")),
+        )
+
+    def identify(self, index: int) -> GpuReading:
+        """Which GPU an index is: a reading without memory and processes."""
+        try:
+            return GpuReading(index, identity=self._identity(index))
+        except _Unreadable as exc:
+            return GpuReading(index, failure=exc.failure)
+
+    def read(self, index: int) -> GpuReading:
+        """Everything about one GPU now.  Never raises."""
+        try:
+            identity = self._identity(index)
+        except _Unreadable as exc:
+            return GpuReading(index, failure=exc.failure)
+        handle = self._handles[index]
+        mig_mode = self._mig_mode(handle)
+        memory: Optional[MemoryReading] = None
+        processes: Tuple[ListedProcess, ...] = ()
+        failure: Optional[Failure] = None
+        try:
+            memory = self._memory(handle, mig_mode)
+            processes = self._processes(handle, mig_mode)
+        except _Unreadable as exc:
+            failure = exc.failure
+        return GpuReading(
+            index,
+            identity=identity,
+            memory=memory,
+            processes=processes,
+            persistence_mode=self._persistence_mode(handle),
+            mig_mode=mig_mode,
+            recovery_action=self._recovery_action(handle),
+            failure=failure,
+        )
+
+    # -- one question each
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        function = getattr(self._pynvml, name, None)
+        if function is None:
+            raise nvml_errors.MissingFunction(name)
+        return function(*args, **kwargs)
+
+    def _identity(self, index: int) -> GpuIdentity:
+        if index in self._identities:
+            return self._identities[index]
+
+        def ask() -> GpuIdentity:
+            handle = self._call("nvmlDeviceGetHandleByIndex", index)
+            identity = GpuIdentity(
+                index=index,
+                uuid=_text(self._call("nvmlDeviceGetUUID", handle)),
+                pci_bus_id=_text(self._call("nvmlDeviceGetPciInfo", handle).busId),
+                minor=self._minor(handle),
+                name=_text(self._call("nvmlDeviceGetName", handle)),
+            )
+            self._handles[index] = handle
+            return identity
+
+        self._identities[index] = _explained("opening it", ask)
+        return self._identities[index]
+
+    def _minor(self, handle: Any) -> Optional[int]:
+        try:
+            return int(self._call("nvmlDeviceGetMinorNumber", handle))
+        except Exception as exc:  # pylint: disable=broad-except
+            if nvml_errors.nvml_code(exc) == nvml_errors.NOT_SUPPORTED:  # WSL has no device nodes
+                return None
+            raise
+
+    def _memory(self, handle: Any, mig_mode: str) -> MemoryReading:
+        try:
+            version = getattr(self._pynvml, "nvmlMemory_v2", None)
+            if version is None:
+                raise nvml_errors.MissingFunction("nvmlMemory_v2")
+            return _memory_v2(self._call("nvmlDeviceGetMemoryInfo", handle, version=version))
+        except _Unreadable:
+            raise
+        except Exception as exc:  # pylint: disable=broad-except
+            doing = "reading its memory"
+            if nvml_errors.nvml_code(exc) in _TRY_V1:
+                return _explained(doing, lambda: _memory_v1(self._call("nvmlDeviceGetMemoryInfo", handle)))
+            if mig_mode == "enabled":
+                doing += " (in MIG mode the memory of the whole GPU is shown to root only)"
+            raise _Unreadable(nvml_errors.failure_of(exc, doing)) from exc
+
+    def _persistence_mode(self, handle: Any) -> str:
+        return self._mode("nvmlDeviceGetPersistenceMode", handle, lambda value: value)
+
+    def _mig_mode(self, handle: Any) -> str:
+        return self._mode("nvmlDeviceGetMigMode", handle, lambda value: value[0])
+
+    def _mode(self, name: str, handle: Any, pick: Callable[[Any], Any]) -> str:
+        """An on/off property that is for information: an error is told, not raised."""
+        try:
+            return "enabled" if int(pick(self._call(name, handle))) else "disabled"
+        except Exception as exc:  # pylint: disable=broad-except
+            return "not_supported" if _is_absence(nvml_errors.nvml_code(exc)) else UNKNOWN
+
+    def _recovery_action(self, handle: Any) -> str:
+        try:
+            field = self._call("nvmlDeviceGetFieldValues", handle, [_FIELD_RECOVERY_ACTION])[0]
+            if field.nvmlReturn:  # the call may succeed while this one value did not
+                return "not_supported" if _is_absence(int(field.nvmlReturn)) else UNKNOWN
+            return _RECOVERY_ACTIONS.get(int(field.value.uiVal), UNKNOWN)
+        except Exception as exc:  # pylint: disable=broad-except
+            return "not_supported" if _is_absence(nvml_errors.nvml_code(exc)) else UNKNOWN
+
+    # -- the three process lists
+
+    def _processes(self, handle: Any, mig_mode: str) -> Tuple[ListedProcess, ...]:
+        found: List[ListedProcess] = []
+        for kind, function in _LISTS:
+            read = self._list_with_mig if mig_mode == "enabled" else self._list
+            found.extend(read(handle, kind, function))
+        return tuple(sorted(found, key=lambda p: (p.pid, p.kind, p.gpu_instance or 0, p.compute_instance or 0)))
+
+    def _list_with_mig(self, handle: Any, kind: str, function: str) -> List[ListedProcess]:
+        """The whole GPU's list; where it is denied or empty, those of its MIG devices."""
+        try:
+            listed = self._list(handle, kind, function)
+            if listed:
+                return listed
+            denied: Optional[_Unreadable] = None
+        except _Unreadable as exc:
+            if exc.failure.code not in ("no_permission", "not_supported"):
+                raise
+            listed, denied = [], exc
+        try:
+            devices = self._mig_devices(handle)
+            for device in devices:
+                listed.extend(self._list(device, kind, function))
+        except _Unreadable:
+            if denied is not None:
+                raise denied from None
+            return listed  # the whole GPU's own list was readable, and it counts
+        if denied is not None and not devices:
+            raise denied
+        return listed
+
+    def _mig_devices(self, handle: Any) -> List[Any]:
+        def ask() -> List[Any]:
+            devices = []
+            for slot in range(int(self._call("nvmlDeviceGetMaxMigDeviceCount", handle))):
+                try:
+                    devices.append(self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot))
+                except Exception as exc:  # pylint: disable=broad-except
+                    if nvml_errors.nvml_code(exc) != nvml_errors.NOT_FOUND:  # an empty slot
+                        raise
+            return devices
+
+        return _explained("listing its MIG devices", ask)
+
+    def _list(self, handle: Any, kind: str, function: str) -> List[ListedProcess]:
+        try:
+            rows = self._rows(handle, function)
+        except Exception as exc:  # pylint: disable=broad-except
+            if nvml_errors.nvml_code(exc) in _MEANS_NONE[kind]:
+                return []
+            raise _Unreadable(nvml_errors.failure_of(exc, "listing its %s processes" % kind)) from exc
+        return [self._listed(row, kind) for row in rows]
+
+    def _rows(self, handle: Any, function: str) -> List[Any]:
+        """The rows of one list, with the newest function that the library has."""
+        for attempt in range(_LIST_ATTEMPTS):
+            try:
+                return list(self._call(function, handle))
+            except Exception as exc:  # pylint: disable=broad-except
+                code = nvml_errors.nvml_code(exc)
+                if code == nvml_errors.FUNCTION_NOT_FOUND:
+                    break
+                # The list grew between asking its length and reading it.
+                if code != nvml_errors.INSUFFICIENT_SIZE or attempt == _LIST_ATTEMPTS - 1:
+                    raise
+        return list(self._call(function + "_v2", handle))
+
+    def _listed(self, row: Any, kind: str) -> ListedProcess:
+        pid = int(row.pid)
+        if pid <= 1 or pid > self._pid_max:
+            raise _Unreadable(
+                Failure(
+                    "implausible_pid",
+                    "The driver's list of %s processes contains the impossible PID %d" % (kind, pid),
+                    "The structures of driver and nvidia-ml-py do not fit (known of driver 535.43 to 535.86); "
+                    "upgrade both",
+                    permanent=True,
+                )
+            )
+        used = row.usedGpuMemory
+        return ListedProcess(
+            pid=pid,
+            kind=kind,
+            memory_mib=None if used is None else _mib_up(int(used)),
+            gpu_instance=_instance(getattr(row, "gpuInstanceId", None)),
+            compute_instance=_instance(getattr(row, "computeInstanceId", None)),
+        )
+
+
+def _explained(doing: str, ask: Callable[[], T]) -> T:
+    """Run a question; turn whatever the binding raises into a Failure."""
+    try:
+        return ask()
+    except _Unreadable:
+        raise
+    except Exception as exc:  # pylint: disable=broad-except
+        raise _Unreadable(nvml_errors.failure_of(exc, doing)) from exc
+
+
+def _is_absence(code: Optional[int]) -> bool:
+    return code in (nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND)
+
+
+def _memory_v2(info: Any) -> MemoryReading:
+    _check_sum(int(info.total), int(info.reserved) + int(info.used) + int(info.free))
+    return _memory(info, _mib_up(int(info.reserved)), NVML_V2)
+
+
+def _memory_v1(info: Any) -> MemoryReading:
+    return _memory(info, None, NVML_V1)
+
+
+def _memory(info: Any, reserved_mib: Optional[int], source: str) -> MemoryReading:
+    """Reject a GPU without memory: on some the driver answers with nothing but zeros."""
+    if int(info.total) < _MIB:
+        raise _Unreadable(
+            Failure("no_memory_figures", "The driver reports a total memory of 0 MiB", "Check with nvidia-smi")
+        )
+    return MemoryReading(int(info.total) // _MIB, _mib_up(int(info.used)), reserved_mib, source)
+
+
+def _check_sum(total: int, parts: int) -> None:
+    """Reject figures that contradict each other: the structures of binding and driver then differ."""
+    if abs(total - parts) > _SUM_TOLERANCE_MIB * _MIB:
+        raise _Unreadable(
+            Failure(
+                "inconsistent_memory",
+                "The driver's memory figures do not add up (total %d MiB, parts %d MiB)"
+                % (total // _MIB, parts // _MIB),
+                "Check that nvidia-ml-py fits the driver",
+            )
+        )
+
+
+def _mib_up(count: int) -> int:
+    """Bytes to MiB, rounded up, so that a use never looks smaller than it is."""
+    return -(-count // _MIB)
+
+
+def _instance(value: Optional[int]) -> Optional[int]:
+    return None if value is None or value == _NO_INSTANCE else int(value)
+
+
+def _text(value: Any) -> str:
+    """Older bindings return bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

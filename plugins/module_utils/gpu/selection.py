@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which GPUs the user means: NVML index, UUID, unique start of a UUID, or PCI bus id.
+
+CUDA_VISIBLE_DEVICES plays no part: it renumbers what CUDA programs see, not the host's GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure, GpuError, GpuReading
+
+_PCI = re.compile(r"^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$")
+# Fewer characters name a GPU by accident sooner than on purpose.
+_SHORTEST_PREFIX = 4
+
+
+class SelectionError(GpuError):
+    """A selector names no GPU, or more than one, or one that is named already."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(Failure("selection", message, remedy, permanent=True))
+
+
+def check_count(count: int, expected: Optional[int]) -> None:
+    """Fail unless as many GPUs are present as the user expects."""
+    if expected is not None and count != expected:
+        raise GpuError(
+            Failure(
+                "count",
+                "expected_count is %d and the driver has %d GPU%s" % (expected, count, "" if count == 1 else "s"),
+                "A missing GPU has fallen off the bus or is drained: look for Xid lines in the kernel log; "
+                "else correct expected_count",
+                permanent=True,
+            )
+        )
+    if count == 0:
+        raise GpuError(
+            Failure("count", "The driver has no GPU", "Check with nvidia-smi and lspci on this host", permanent=True)
+        )
+
+
+def plain_indices(selectors: Sequence[str], count: int) -> Optional[Tuple[int, ...]]:
+    """The indices, where the selectors can be resolved without opening any other GPU; else None.
+
+    Opening a GPU may hang, and takes seconds without persistence mode, so those that nobody asked
+    for are left alone where possible.  What is wrong is left to `resolve`, which can explain it.
+    """
+    if not selectors:
+        return tuple(range(count))
+    indices = [int(text) for text in (s.strip() for s in selectors) if text.isdigit() and text.isascii()]
+    good = len(indices) == len(selectors) == len(set(indices)) and max(indices) < count
+    return tuple(sorted(indices)) if good else None
+
+
+def resolve(selectors: Sequence[str], devices: Sequence[GpuReading]) -> Tuple[int, ...]:
+    """The indices of the selected GPUs, ascending; all where nothing is selected.
+
+    devices are all GPUs of the host, identified as far as possible.  Raises SelectionError, which
+    lists them.
+    """
+    if not selectors:
+        return tuple(sorted(device.index for device in devices))
+    chosen: Dict[int, str] = {}
+    for selector in selectors:
+        index = _resolve_one(selector, devices)
+        if index in chosen:
+            raise SelectionError(
+                "gpus names GPU %d twice, as %r and as %r" % (index, chosen[index], selector),
+                "Name each GPU once",
+            )
+        chosen[index] = selector
+    return tuple(sorted(chosen))
+
+
+def _resolve_one(selector: str, devices: Sequence[GpuReading]) -> int:
+    text = selector.strip().lower()
+    if text.startswith("mig-"):
+        raise SelectionError(
+            "gpus contains the MIG device %r" % selector, "Name the whole GPU that it is part of: %s" % _table(devices)
+        )
+    matches = _matches(text, devices)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        problem = "%r in gpus fits the GPUs %s" % (selector, ", ".join(str(index) for index in matches))
+    else:
+        problem = "%r in gpus is no GPU of this host" % selector
+    raise SelectionError(problem, "Name one of: %s" % _table(devices))
+
+
+def _matches(text: str, devices: Sequence[GpuReading]) -> List[int]:
+    if text.isdigit() and text.isascii():
+        return [device.index for device in devices if device.index == int(text)]
+    address = _pci_address(text)
+    if address is not None:
+        return [d.index for d in devices if d.identity and _pci_address(d.identity.pci_bus_id.lower()) == address]
+    exact = [device.index for device in devices if device.uuid and _bare(device.uuid) == _bare(text)]
+    if exact or len(_bare(text)) < _SHORTEST_PREFIX:
+        return exact
+    return [device.index for device in devices if device.uuid and _bare(device.uuid).startswith(_bare(text))]
+
+
+def _bare(uuid: str) -> str:
+    uuid = uuid.lower()
+    return uuid[4:] if uuid.startswith("gpu-") else uuid
+
+
+def _pci_address(text: str) -> Optional[Tuple[int, int, int, int]]:
+    """Domain, bus, device and function; domain and function are 0 where they are left out."""
+    found = _PCI.match(text)
+    if not found:
+        return None
+    domain, bus, device, function = found.groups()
+    return int(domain or "0", 16), int(bus, 16), int(device, 16), int(function or "0")
+
+
+def _table(devices: Sequence[GpuReading]) -> str:
+    return "; ".join(
+        "%d = %s at %s" % (device.index, device.identity.uuid, device.identity.pci_bus_id)
+        if device.identity
+        else "%d (not identified: %s)" % (device.index, device.failure.code if device.failure else "unknown")
+        for device in devices
+    )

@@ -1,0 +1,532 @@
+#!/usr/bin/python
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Ansible module: wait until GPUs are free."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_wait_free
+short_description: Wait until the selected NVIDIA GPUs are free and stay free
+version_added: 0.1.0
+author: ["inferops.sglang authors (@inferops)"]
+description:
+  - Waits until each selected GPU has at most O(max_used_mib) MiB in use and no process listed on it, other than
+    allowed
+    ones, and has stayed so for O(stable_for) seconds.
+  - Memory and processes are both watched. A new process, or memory that rises again, starts the O(stable_for) seconds
+    anew; at least three looks must agree.
+  - A GPU that cannot be read is never free. The task goes on waiting if that can pass (V(hung)) and fails at once if
+    it
+    cannot (V(lost), V(library_mismatch)).
+  - A protected process (see M(inferops.sglang.gpu_reclaim)) that is not allowed fails the task after O(stable_for)
+    seconds, since nothing will end it.
+  - Waits on the host itself in one process, so that a poll costs no connection. Changes nothing.
+extends_documentation_fragment:
+  - inferops.sglang.gpu_selection
+  - inferops.sglang.gpu_free
+options:
+  timeout:
+    description:
+      - How many seconds to wait at most.
+      - It can take longer by one look at all the GPUs, at worst O(nvml_timeout) for each that does not answer.
+    type: float
+    default: 120.0
+  stable_for:
+    description: For how many seconds the GPUs must be free without interruption. Less than O(timeout).
+    type: float
+    default: 2.0
+  interval:
+    description: The seconds between two looks, at least V(0.01) and not more than O(stable_for).
+    type: float
+    default: 0.1
+  allow_users:
+    description:
+      - Processes of these users (names or numeric ids) may be on the GPUs, for example a cache that keeps model
+        weights.
+      - They are still watched. A new one starts O(stable_for) anew.
+    type: list
+    elements: str
+    default: []
+  allow_executables:
+    description:
+      - Processes that run one of these executables may be on the GPUs, given as an absolute path or as a file name
+        in any
+        folder.
+      - It is compared with C(/proc/PID/exe), so a Python program counts as its interpreter.
+    type: list
+    elements: str
+    default: []
+  allow_mib:
+    description: By how many MiB O(max_used_mib) is raised on each GPU that an allowed process is on.
+    type: int
+    default: 0
+attributes:
+  check_mode:
+    description: Looks once and returns that, without waiting; a GPU that is not free fails nothing.
+    support: full
+  diff_mode:
+    description: Changes nothing, so there is no difference to show.
+    support: none
+  platform:
+    description: The platforms it runs on.
+    support: full
+    platforms: linux
+seealso:
+  - module: inferops.sglang.gpu_info
+  - module: inferops.sglang.gpu_reclaim
+"""
+
+EXAMPLES = r"""
+- name: Wait until all eight GPUs are free
+  inferops.sglang.gpu_wait_free:
+    expected_count: 8
+  become: true
+
+- name: Accept a weight cache with up to 40 GiB on a GPU
+  inferops.sglang.gpu_wait_free:
+    gpus: ["0", "1"]
+    allow_users: [weightcache]
+    allow_mib: 40960
+    timeout: 300
+    stable_for: 5
+  become: true
+"""
+
+RETURN = r"""
+driver_version:
+  description: The version of the NVIDIA driver.
+  returned: when NVML could be used
+  type: str
+  sample: 580.159.04
+nvml_version:
+  description: The version of the NVML library.
+  returned: when NVML could be used
+  type: str
+  sample: 13.580.159.04
+selected:
+  description:
+    - The UUIDs that O(gpus) was resolved to, in the order of the indices. A GPU that could not be identified has
+      none.
+  returned: when NVML could be used
+  type: list
+  elements: str
+  sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
+gpus:
+  description: The selected GPUs, by ascending index.
+  returned: when NVML could be used
+  type: list
+  elements: dict
+  contains:
+    index:
+      description: The NVML index.
+      returned: always
+      type: int
+      sample: 0
+    uuid:
+      description: The UUID, empty where the GPU could not be identified.
+      returned: always
+      type: str
+      sample: GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e
+    pci_bus_id:
+      description: The PCI bus id as NVML spells it, empty where the GPU could not be identified.
+      returned: always
+      type: str
+      sample: "00000000:00:06.0"
+    minor:
+      description: The N of C(/dev/nvidiaN), which need not be the index. Null where it is not known.
+      returned: always
+      type: int
+      sample: 0
+    name:
+      description: The model.
+      returned: always
+      type: str
+      sample: NVIDIA H200
+    memory_total_mib:
+      description: All memory, in MiB. Null where it could not be read.
+      returned: always
+      type: int
+      sample: 143771
+    memory_used_mib:
+      description: Memory in use, in MiB, rounded up. Null where it could not be read.
+      returned: always
+      type: int
+      sample: 0
+    memory_reserved_mib:
+      description: Memory that the driver keeps for itself, in MiB. Null where the driver does not tell it apart.
+      returned: always
+      type: int
+      sample: 616
+    memory_source:
+      description:
+        - V(nvml_v2) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1) where it
+          contains it.
+        - Empty where the memory could not be read.
+      returned: always
+      type: str
+      sample: nvml_v2
+    persistence_mode:
+      description: V(enabled), V(disabled), V(not_supported) or V(unknown).
+      returned: always
+      type: str
+      sample: enabled
+    mig_mode:
+      description: V(enabled), V(disabled), V(not_supported) or V(unknown).
+      returned: always
+      type: str
+      sample: disabled
+    recovery_action:
+      description:
+        - What the driver wants done to the GPU. V(none), V(reset), V(node_reboot), V(drain_p2p), V(drain_and_reset),
+          V(recover_imex_domain), V(bus_reset), V(system_reboot), V(not_supported) or V(unknown).
+      returned: always
+      type: str
+      sample: none
+    verdict:
+      description: V(free), V(busy) or V(unknown). What could not be read is never V(free).
+      returned: always
+      type: str
+      sample: free
+    reason:
+      description:
+        - Why the GPU is not free, as a stable code; empty where it is.
+        - For V(busy) one of V(holder) (a process is listed), V(memory) (allowed processes use more than they may) and
+          V(unattributed) (memory is in use and no process is listed).
+        - For V(unknown) V(hung), V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required),
+          V(not_supported), V(implausible_pid), V(inconsistent_memory) and others.
+      returned: always
+      type: str
+      sample: ""
+    message:
+      description: The verdict in words, with what to do.
+      returned: always
+      type: str
+      sample: 0 MiB used and no process listed.
+  sample:
+    - index: 0
+      uuid: GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e
+      pci_bus_id: "00000000:00:06.0"
+      minor: 0
+      name: NVIDIA H200
+      memory_total_mib: 143771
+      memory_used_mib: 0
+      memory_reserved_mib: 616
+      memory_source: nvml_v2
+      persistence_mode: enabled
+      mig_mode: disabled
+      recovery_action: none
+      verdict: free
+      reason: ""
+      message: 0 MiB used and no process listed.
+holders:
+  description: The processes on the selected GPUs, by ascending PID.
+  returned: when NVML could be used
+  type: list
+  elements: dict
+  contains:
+    pid:
+      description: The PID, as the module sees it.
+      returned: always
+      type: int
+      sample: 602
+    start_time:
+      description: When it started, in UTC. Null where the PID is no process of this host.
+      returned: always
+      type: str
+      sample: "2026-11-30T02:46:49Z"
+    start_ticks:
+      description:
+        - When it started, in clock ticks since boot. Together with the PID it identifies the process. Null as above.
+      returned: always
+      type: int
+      sample: 1234567
+    user:
+      description:
+        - The user it runs as, or the user id where it has no name. Null where the PID is no process of this host.
+      returned: always
+      type: str
+      sample: llm
+    name:
+      description: The first word of its command line. Any program can choose it, so nothing is decided by it.
+      returned: always
+      type: str
+      sample: sglang::scheduler_TP0
+    exe:
+      description: Its executable, empty where it cannot be read.
+      returned: always
+      type: str
+      sample: /opt/sglang/bin/python3.12
+    gpus:
+      description: The UUIDs of those selected GPUs that it uses.
+      returned: always
+      type: list
+      elements: str
+      sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
+    attached:
+      description: The UUIDs of GPUs that it merely has open. Always empty in this version.
+      returned: always
+      type: list
+      elements: str
+      sample: []
+    evidence:
+      description: The lists it was found in, of V(nvml_compute), V(nvml_graphics) and V(nvml_mps).
+      returned: always
+      type: list
+      elements: str
+      sample: [nvml_compute]
+    memory_mib:
+      description: The memory it uses on the selected GPUs together, in MiB. Null where the driver does not say.
+      returned: always
+      type: int
+      sample: 1634
+    per_gpu_mib:
+      description: The memory it uses by UUID, in MiB. A value is null where the driver does not say.
+      returned: always
+      type: dict
+      sample:
+        GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+    state:
+      description:
+        - The kernel's letter for its state, such as V(R), V(S), V(D), V(T) or V(Z); empty where there is no process.
+      returned: always
+      type: str
+      sample: S
+    unit:
+      description: The systemd unit it belongs to, null where there is none.
+      returned: always
+      type: str
+      sample: sglang-main.service
+    container:
+      description: The container it runs in. Always null in this version.
+      returned: always
+      type: str
+      sample: null
+    protected:
+      description: Whether M(inferops.sglang.gpu_reclaim) leaves it alone.
+      returned: always
+      type: bool
+      sample: false
+    protected_by:
+      description: Why it is protected, empty where it is not.
+      returned: always
+      type: str
+      sample: ""
+  sample:
+    - pid: 602
+      start_time: "2026-11-30T02:46:49Z"
+      start_ticks: 1234567
+      user: llm
+      name: sglang::scheduler_TP0
+      exe: /opt/sglang/bin/python3.12
+      gpus: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
+      attached: []
+      evidence: [nvml_compute]
+      memory_mib: 1634
+      per_gpu_mib:
+        GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+      state: S
+      unit: sglang-main.service
+      container: null
+      protected: false
+      protected_by: ""
+elapsed:
+  description: How long the wait took, in seconds.
+  returned: when NVML could be used
+  type: float
+  sample: 3.412
+free_after:
+  description: After how many seconds the GPUs were free for good. Null where they were not, and in check mode.
+  returned: when NVML could be used
+  type: float
+  sample: 1.404
+samples:
+  description: How often the GPUs were looked at.
+  returned: when NVML could be used
+  type: int
+  sample: 34
+timeline:
+  description:
+    - What changed, in order of time, beginning with the first look at each GPU.
+    - Memory that moves by 16 MiB or less is no change. There are at most 200 entries, the first and the last hundred.
+  returned: when NVML could be used
+  type: list
+  elements: dict
+  contains:
+    at:
+      description: The time since the start, in seconds.
+      returned: always
+      type: float
+      sample: 1.404
+    index:
+      description: The NVML index of the GPU.
+      returned: always
+      type: int
+      sample: 0
+    used_mib:
+      description: Memory in use, in MiB. Null where it could not be read.
+      returned: always
+      type: int
+      sample: 0
+    holders:
+      description: The PIDs of the processes on it.
+      returned: always
+      type: list
+      elements: int
+      sample: []
+    verdict:
+      description: V(free), V(busy) or V(unknown).
+      returned: always
+      type: str
+      sample: free
+    reason:
+      description: The reason code as in RV(gpus[].reason).
+      returned: always
+      type: str
+      sample: ""
+  sample:
+    - at: 0.004
+      index: 0
+      used_mib: 1643
+      holders: [602]
+      verdict: busy
+      reason: holder
+    - at: 1.404
+      index: 0
+      used_mib: 0
+      holders: []
+      verdict: free
+      reason: ""
+timeline_dropped:
+  description: How many entries are missing in the middle of RV(timeline).
+  returned: when NVML could be used
+  type: int
+  sample: 0
+reason:
+  description:
+    - Why the module failed, as a stable code.
+    - V(timeout), V(pointless) (waiting longer cannot help), or what kept NVML from being used, such as
+      V(library_mismatch), V(count) or V(selection).
+  returned: failure
+  type: str
+  sample: timeout
+"""
+
+import time
+from typing import Any, List, Tuple
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import FREE, GpuError
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look, Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import (
+    change_result,
+    look_result,
+    not_free,
+    recovery_warnings,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.users import user_ids
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import (
+    TIMEOUT,
+    Timeline,
+    WaitResult,
+    samples_of,
+    wait_until_free,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
+
+def limits_from(params: dict[str, Any]) -> Limits:
+    """What counts as free.  Raises GpuError for a user that does not exist."""
+    allowance = Allowance(user_ids("allow_users", params["allow_users"]), tuple(params["allow_executables"]))
+    return Limits(params["max_used_mib"], params["allow_mib"], allowance)
+
+
+def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[WaitResult, Look]:
+    """Wait (in check mode: look once); returns how it ended and the last look."""
+    looks: List[Look] = []
+
+    def sample() -> Any:
+        looks[:] = [observer.look()]
+        return samples_of(looks[0], limits)
+
+    if module.check_mode:
+        timeline = Timeline()
+        timeline.add(0.0, sample())
+        return WaitResult(FREE, "", 0.0, None, 1, timeline), looks[0]
+    result = wait_until_free(
+        sample,
+        timeout=module.params["timeout"],
+        stable_for=module.params["stable_for"],
+        interval=module.params["interval"],
+        clock=time.monotonic,
+        sleep=time.sleep,
+    )
+    return result, looks[0]
+
+
+def failure_message(params: dict[str, Any], result: WaitResult, look: Look, limits: Limits) -> str:
+    """Why the wait failed: each GPU that is not free, with who holds it."""
+    sentences = not_free(look, limits)
+    if result.outcome == TIMEOUT:
+        return "After %.1f s not all of the %d selected GPUs have been free for %g s%s. %s" % (
+            result.elapsed,
+            len(look.readings),
+            params["stable_for"],
+            ": " + result.why if result.why else "",
+            " ".join(sentences),
+        )
+    return "Waiting longer is pointless (after %.1f s): %s." % (result.elapsed, result.why.rstrip("."))
+
+
+def run(module: AnsibleModule, session: NvmlSession, procfs: ProcFs, limits: Limits) -> None:
+    """Wait, and leave the module with the result."""
+    observer = Observer(session, procfs, select(session, module.params["gpus"], module.params["expected_count"]))
+    ended, look = wait(module, observer, limits)
+    for warning in recovery_warnings(look.readings):
+        module.warn(warning)
+    result = {
+        "changed": False,
+        "elapsed": round(ended.elapsed, 3),
+        "free_after": None if ended.free_after is None else round(ended.free_after, 3),
+        "samples": ended.samples,
+        "timeline": [change_result(change) for change in ended.timeline.changes],
+        "timeline_dropped": ended.timeline.dropped,
+        **look_result(session.system, look, limits),
+    }
+    if ended.outcome != FREE:
+        message = failure_message(module.params, ended, look, limits)
+        module.fail_json(msg=message.strip(), reason=ended.outcome, **result)
+    module.exit_json(**result)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={**options.selection_spec(), **options.free_spec(), **options.wait_spec(), **options.allow_spec()},
+        supports_check_mode=True,
+    )
+    procfs = ProcFs()
+    try:
+        options.check_selection(module.params)
+        options.check_free(module.params)
+        options.check_wait(module.params)
+        options.check_allow(module.params)
+        limits = limits_from(module.params)
+        with open_session(module.params["nvml_timeout"], procfs) as session:
+            run(module, session, procfs, limits)
+    except PynvmlMissing as exc:
+        module.fail_json(msg=missing_required_lib(DISTRIBUTION), reason="pynvml_missing", exception=exc.trace)
+    except GpuError as exc:
+        module.fail_json(msg=str(exc), reason=exc.failure.code)
+
+
+if __name__ == "__main__":
+    main()
