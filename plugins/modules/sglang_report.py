@@ -81,7 +81,7 @@ report:
       elements: str
       sample: ["nv-hostengine 411 (root, 20 MiB)"]
     free_after:
-      description: Seconds until the GPUs were free, null where that was not reached.
+      description: Seconds from the end of the stop until the GPUs were free, null where that was not reached.
       returned: always
       type: float
       sample: 0.31

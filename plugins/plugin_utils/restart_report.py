@@ -50,22 +50,38 @@ def _was_running(facts: Mapping[str, Any]) -> bool:
     return bool(checked.get("running"))
 
 
-def _stopped(facts: Mapping[str, Any], instance: str) -> List[str]:
-    found = [instance] if _was_running(facts) else []
-    reclaimed = _result(facts, "gpu_free_reclaimed") or _result(facts, "gpu_free_plan")
-    for process in reclaimed.get("processes") or []:
-        if process.get("action") in _ENDED + _WOULD_END:
+def _on_the_gpus(facts: Mapping[str, Any], check_mode: bool) -> List[Mapping[str, Any]]:
+    """The processes that were dealt with, or would be; none where it did not come to that."""
+    result = _result(facts, "gpu_free_plan" if check_mode else "gpu_free_reclaimed")
+    return list(result.get("processes") or [])
+
+
+def _stopped(facts: Mapping[str, Any], instance: str, check_mode: bool) -> List[str]:
+    processes = _on_the_gpus(facts, check_mode)
+    reached = bool(_result(facts, "gpu_free_reclaimed")) or check_mode
+    found = [instance] if reached and _was_running(facts) else []
+    for process in processes:
+        # In a plan the server still runs: its own processes go with it.
+        own = process.get("unit") == "sglang-%s.service" % instance
+        if process.get("action") in _ENDED + _WOULD_END and not own:
             found.append(_process(process, with_action=True))
     return found
 
 
-def _spared(facts: Mapping[str, Any]) -> List[str]:
-    reclaimed = _result(facts, "gpu_free_reclaimed") or _result(facts, "gpu_free_plan")
+def _spared(facts: Mapping[str, Any], check_mode: bool) -> List[str]:
     return [
         _process(process, with_action=False)
-        for process in reclaimed.get("processes") or []
+        for process in _on_the_gpus(facts, check_mode)
         if process.get("action") in _SPARED
     ]
+
+
+def _free_after(facts: Mapping[str, Any]) -> Optional[float]:
+    """Seconds from the end of the stop until the GPUs were free; reclaiming them takes part of it."""
+    waited = _result(facts, "gpu_free_proof").get("free_after")
+    if waited is None:
+        return None
+    return round((_result(facts, "gpu_free_reclaimed").get("elapsed") or 0.0) + waited, 3)
 
 
 def _outcome(facts: Mapping[str, Any], check_mode: bool) -> str:
@@ -92,9 +108,9 @@ def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict
     return {
         "host": host,
         "outcome": outcome,
-        "stopped": _stopped(facts, checked.get("instance") or "server"),
-        "spared": _spared(facts),
-        "free_after": _result(facts, "gpu_free_proof").get("free_after"),
+        "stopped": _stopped(facts, checked.get("instance") or "server", check_mode),
+        "spared": _spared(facts, check_mode),
+        "free_after": _free_after(facts),
         "ready_after": ready.get("ready_after") if live else None,
         "requested": speculation(checked.get("requested")),
         "effective": speculation(ready.get("effective")) if live else "",

@@ -23,7 +23,7 @@ def facts(**more):
         "sglang_deploy_checked": {
             "sglang": {"instance": "main", "requested": EAGLE, "running": {"pid": 5}, "version": "0.5.17"}
         },
-        "gpu_free_reclaimed": {"processes": [ORPHAN, DAEMON, JOB]},
+        "gpu_free_reclaimed": {"processes": [ORPHAN, DAEMON, JOB], "elapsed": 10.21},
         "gpu_free_proof": {"free_after": 0.31},
         "sglang_deploy_ready": {
             "sglang": {"effective": EAGLE, "ready_after": 6.25, "accept_length": 2.444, "version": "0.5.17"}
@@ -55,7 +55,7 @@ def test_a_restarted_host():
         "outcome": "restarted",
         "stopped": ["main", "sglang::scheduler 812 (root, 30518 MiB): killed"],
         "spared": ["nv-hostengine 411 (root)", "python3 900 (alice, 180 MiB)"],
-        "free_after": 0.31,
+        "free_after": 10.52,
         "ready_after": 6.25,
         "requested": "EAGLE3 2/1/3",
         "effective": "EAGLE3 2/1/3",
@@ -92,7 +92,12 @@ def test_check_mode_shows_the_plan():
         "a",
         facts(
             gpu_free_reclaimed={"skipped": True},
-            gpu_free_plan={"processes": [dict(ORPHAN, action="would_terminate")]},
+            gpu_free_plan={
+                "processes": [
+                    dict(ORPHAN, action="would_terminate"),
+                    dict(ORPHAN, action="would_terminate", pid=9, unit="sglang-main.service"),
+                ]
+            },
             sglang_deploy_ready={"skipped": True},
         ),
         check_mode=True,
@@ -101,9 +106,16 @@ def test_check_mode_shows_the_plan():
     assert item["stopped"] == ["main", "sglang::scheduler 812 (root, 30518 MiB): would_terminate"]
 
 
+def test_a_host_that_was_only_checked_when_the_run_stopped_shows_nothing_as_stopped():
+    plan = {"processes": [dict(ORPHAN, action="would_terminate"), JOB]}
+    only_checked = {"sglang_deploy_checked": facts()["sglang_deploy_checked"], "gpu_free_plan": plan}
+    item = entry("a", only_checked)
+    assert (item["outcome"], item["stopped"], item["spared"]) == ("not done", [], [])
+
+
 def test_cells_are_text():
     row = cells(entry("gpu-a", facts()))
-    assert row[4:] == ["0.3 s", "6.2 s", "EAGLE3 2/1/3", "EAGLE3 2/1/3", "2.44"]
+    assert row[4:] == ["10.5 s", "6.2 s", "EAGLE3 2/1/3", "EAGLE3 2/1/3", "2.44"]
     assert all(isinstance(cell, str) for cell in cells(entry("b", {})))
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from ansible_collections.inferops.sglang.plugins.module_utils.system import termination
@@ -69,6 +70,8 @@ def test_no_grace_goes_straight_to_sigkill(start, way):
 def test_a_stopped_process_dies_of_sigkill(start, way):
     target = start(SLEEP)
     os.kill(target.pid, signal.SIGSTOP)
+    while PROCFS.state(target) != "T":  # until then a SIGTERM would still be served first
+        time.sleep(0.01)
     (outcome,) = end_processes([target], grace=0.2, kill_timeout=10, procfs=PROCFS)
     assert outcome.action == "killed"
 
