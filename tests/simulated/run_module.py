@@ -1,0 +1,24 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs a module's real main() in a process of its own: run_module.py NAME, arguments as JSON on standard input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from unittest import mock
+
+from ansible.module_utils import basic
+
+module = importlib.import_module("ansible_collections.inferops.sglang.plugins.modules." + sys.argv[1])
+arguments = json.load(sys.stdin)
+try:
+    from ansible.module_utils.testing import patch_module_args
+except ImportError:  # ansible-core 2.18
+    raw = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
+    context = mock.patch.object(basic, "_ANSIBLE_ARGS", raw)
+else:
+    context = patch_module_args(arguments)
+with context:
+    module.main()
