@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writes files so that after a crash there is the old content or the new one, never a part."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import secrets
+from pathlib import Path
+from typing import Iterator, Optional
+
+_FOLDER_MODE = 0o755
+
+
+def read_text(path: Path) -> Optional[str]:
+    """The content of a file, or None where there is none."""
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+
+
+def user_id(name: str) -> Optional[int]:
+    """The UID of a user by name or number, or None where there is none."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return int(name) if name.isdigit() and name.isascii() else None
+
+
+def _existing_user(name: str) -> int:
+    uid = user_id(name)
+    if uid is None:
+        raise OSError(errno.ENOENT, "no such user", name)
+    return uid
+
+
+def write_text(path: Path, text: str, mode: int, owner: str = "") -> None:
+    """Replace a file whole.  owner is a user's name, "" for the one who writes."""
+    make_folder(path.parent)
+    with _temporary_name(path) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text.encode("utf-8"))
+            stream.flush()
+            if owner:
+                os.fchown(stream.fileno(), _existing_user(owner), -1)
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def point_link(link: Path, target: str) -> None:
+    """Make a symbolic link, or point an existing one elsewhere, in one step."""
+    make_folder(link.parent)
+    with _temporary_name(link) as temporary:
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    _sync_folder(link.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are missing."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(_FOLDER_MODE, exist_ok=True)
+        folder.chmod(_FOLDER_MODE)  # whatever the umask is
+
+
+@contextlib.contextmanager
+def _temporary_name(path: Path) -> Iterator[Path]:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files outside a release that are needed to start it: for systemd, and for secret arguments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterable, List, Optional
+
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import read_text
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD, InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_unit import (
+    HEADER,
+    is_ours,
+    render,
+    render_environment,
+)
+
+
+@dataclass(frozen=True)
+class ManagerFile:
+    """A file as it shall be; owner "" means the one who writes it."""
+
+    path: Path
+    text: str
+    mode: int
+    owner: str = ""
+
+
+def manager_files(release: Release, paths: InstancePaths, manager: str) -> List[ManagerFile]:
+    """The files that a manager needs.  Raises ReleaseError where systemd cannot express the release."""
+    files = []
+    if release.secret_args:
+        files.append(ManagerFile(paths.secret_args_file, _render_secret_args(release), 0o400, release.user))
+    if manager == SYSTEMD:
+        try:
+            unit = render(release, paths)
+        except ValueError as error:
+            raise ReleaseError(f"command, user or working_directory cannot be put into a unit: {error}.") from None
+        files.append(ManagerFile(paths.environment_file, render_environment(release.environment), 0o600))
+        files.append(ManagerFile(paths.unit_file, unit, 0o644))
+    return files
+
+
+def _render_secret_args(release: Release) -> str:
+    # A JSON string is a YAML string, whatever it contains.
+    lines = [f"{name}: {json.dumps(value)}" for name, value in sorted(release.secret_args.items())]
+    return "\n".join([HEADER, *lines]) + "\n"
+
+
+def outdated(files: List[ManagerFile]) -> List[ManagerFile]:
+    """Those that are not on the host as they shall be."""
+    return [item for item in files if not _is_current(item)]
+
+
+def _is_current(item: ManagerFile) -> bool:
+    return read_text(item.path) == item.text and (item.path.stat().st_mode & 0o777) == item.mode
+
+
+def managed_paths(paths: InstancePaths, manager: str, secret_args: bool) -> List[Path]:
+    """The files that manager_files would write."""
+    found = [paths.secret_args_file] if secret_args else []
+    return found + ([paths.environment_file, paths.unit_file] if manager == SYSTEMD else [])
+
+
+def foreign_file(candidates: Iterable[Path]) -> Optional[Path]:
+    """The first of the files that is there and that somebody else wrote, if any.  Raises OSError."""
+    for path in candidates:
+        present = read_text(path)
+        if present is not None and not is_ours(present):
+            return path
+    return None
+
+
+def foreign_message(path: Path) -> str:
+    """What to say about such a file."""
+    return (
+        f"{path} was not written by inferops.sglang.sglang_release, so it is left alone: move it away, "
+        "use another instance, or set replace_foreign to true."
+    )

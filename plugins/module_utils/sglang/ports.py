@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a server can have its port.
+
+SGLang binds it only after it has loaded the model, so a port that is taken costs minutes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Callable, List, Optional, Sequence
+
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcessInfo
+
+_NAME = "port"
+_FIRST_UNPRIVILEGED = 1024
+_LAST = 65535
+
+
+def check_port(
+    host: str,
+    port: int,
+    listeners: Callable[[int], Sequence[Listener]],
+    read: Callable[[int], Optional[ProcessInfo]],
+    is_ours: Callable[[ProcessInfo], bool],
+) -> List[Check]:
+    """Refuse a port that cannot be bound, or that somebody else listens on.
+
+    is_ours tells the processes of the instance, which will be stopped, from all others.
+    """
+    if not 1 <= port <= _LAST:
+        return [failed(_NAME, f"port {port} does not exist: give one from {_FIRST_UNPRIVILEGED} to {_LAST}.")]
+    if port < _FIRST_UNPRIVILEGED:
+        return [failed(_NAME, f"port {port} is for privileged services: give one from {_FIRST_UNPRIVILEGED} up.")]
+    foreign: List[Check] = []
+    ours = False
+    for listener in listeners(port):
+        if not conflict(host, listener.address):
+            continue
+        process = read(listener.pid) if listener.pid is not None else None
+        if process is not None and is_ours(process):
+            ours = True
+        else:
+            foreign.append(failed(_NAME, _taken(listener, process)))
+    if foreign:
+        return foreign[:1]
+    return [ok(_NAME, f"Port {port} is {'in use by this instance' if ours else 'free'}.")]
+
+
+def _taken(listener: Listener, process: Optional[ProcessInfo]) -> str:
+    where = f"port {listener.port} is taken: {listener.address}"
+    if process is None:
+        return f"{where} is listened on by a process that may not be seen: run as root, or choose another port."
+    unit = f" in {process.unit}" if process.unit else ""
+    return (
+        f"{where} is listened on by PID {process.pid} ({process.name} of {process.user}{unit}), "
+        "which is not this instance: stop it, or choose another port."
+    )
+
+
+def conflict(host: str, address: str) -> bool:
+    """Whether a server on `host` and a listener on `address` cannot both have the same port.
+
+    A host name may be any address, so it conflicts with every listener.
+    """
+    try:
+        ours, theirs = ipaddress.ip_address(host.strip("[]")), ipaddress.ip_address(address)
+    except ValueError:
+        return True
+    theirs_v4 = getattr(theirs, "ipv4_mapped", None)
+    if theirs_v4 is not None:
+        theirs = theirs_v4
+    if ours.version == theirs.version:
+        return ours.is_unspecified or theirs.is_unspecified or ours == theirs
+    # "::" takes IPv4 as well, on most systems.
+    v6 = ours if ours.version == 6 else theirs
+    return v6.is_unspecified

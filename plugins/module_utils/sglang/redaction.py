@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keeps secrets out of what modules return, show and log.
+
+Names decide: an argument or a variable whose name says that it holds a secret loses its value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
+
+REDACTED = "********"
+
+_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+# Of SGLang's own options; "token" would hit --max-total-tokens and many more.
+_ARGUMENT = re.compile(r"api-key|password|passwd|secret|credential|auth-token|hf-token", re.IGNORECASE)
+# Fields of /server_info that hold secrets although their names do not say so.
+_INFO_FIELDS = frozenset(["launch_command"])
+# Shorter values would blank out unrelated text, such as every "1".
+_SHORTEST_SECRET = 6
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether an environment variable holds a secret, judged by its name."""
+    return bool(_VARIABLE.search(name))
+
+
+def is_secret_argument(option: str) -> bool:
+    """Whether a command-line option (with or without dashes) takes a secret, judged by its name."""
+    return bool(_ARGUMENT.search(option.replace("_", "-")))
+
+
+def secret_argument_values(argv: Sequence[str]) -> List[str]:
+    """The values that secret options have in a command line, in order."""
+    found = []
+    for position, word in enumerate(argv):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word.partition("=")
+        if not is_secret_argument(name):
+            continue
+        if equals:
+            found.append(value)
+        elif position + 1 < len(argv):
+            found.append(argv[position + 1])
+    return found
+
+
+def redact_argv(argv: Sequence[str]) -> List[str]:
+    """A copy of a command line in which the values of secret options are replaced."""
+    shown = []
+    hide_next = False
+    for word in argv:
+        if hide_next:
+            shown.append(REDACTED)
+            hide_next = False
+            continue
+        name, equals, _value = word.partition("=")
+        if word.startswith("--") and is_secret_argument(name):
+            hide_next = not equals
+            shown.append(name + "=" + REDACTED if equals else word)
+        else:
+            shown.append(word)
+    return shown
+
+
+def redact_environment(environment: Mapping[str, Any]) -> Dict[str, Any]:
+    """A copy of an environment in which the values of secret variables are replaced."""
+    return {name: REDACTED if is_secret_variable(name) else value for name, value in environment.items()}
+
+
+def redact_info(info: Mapping[str, Any]) -> Dict[str, Any]:
+    """A copy of /server_info, or of SGLang's arguments, without secrets at any depth.
+
+    Secret fields that are empty stay: that a key is not set is worth knowing.
+    """
+    return {name: _redact_value(value) for name, value in info.items() if not _hidden_field(name, value)}
+
+
+def _hidden_field(name: str, value: Any) -> bool:
+    if name in _INFO_FIELDS:
+        return True
+    secret = is_secret_argument(name) or name == "env_vars"
+    return secret and value not in (None, "", [], {})
+
+
+def _redact_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return redact_info(value)
+    if isinstance(value, (list, tuple)):
+        return [_redact_value(item) for item in value]
+    return value
+
+
+def secrets_of(argv: Sequence[str], environment: Mapping[str, Any]) -> Set[str]:
+    """The secret values in a command line and an environment, for redact_text."""
+    values = set(secret_argument_values(argv))
+    values.update(str(value) for name, value in environment.items() if is_secret_variable(name))
+    return {value for value in values if len(value) >= _SHORTEST_SECRET}
+
+
+def redact_text(text: str, secrets: Iterable[str]) -> str:
+    """A text without the given secrets, and without what follows a secret option or field in it."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if secret:
+            text = text.replace(secret, REDACTED)
+    return _IN_TEXT.sub(lambda found: found.group(1) + REDACTED, text)
+
+
+# --api-key VALUE, --api-key=VALUE, api_key='VALUE' (the repr of SGLang's arguments), "api_key": "VALUE",
+# HF_TOKEN=VALUE.  None and null are no secrets.
+_IN_TEXT = re.compile(
+    r"""(
+        (?:
+            --(?:admin-)?api-key[ =]
+          | --ssl-keyfile-password[ =]
+          | \b(?:admin_)?api_key["']?\s*[=:]\s*
+          | \bssl_keyfile_password["']?\s*[=:]\s*
+          | \b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD)=
+        )
+        ["']?
+    )(?!None\b|null\b|\*{8})[^\s"',)]+""",
+    re.VERBOSE,
+)
+
+
+def settle_hidden_values(hidden: Set[str], environment: Mapping[str, Any], secret_args: Mapping[str, Any]) -> None:
+    """Narrow the set of values that AnsibleModule blanks out of a result.
+
+    The option environment is marked as secret, so that Ansible does not log it on the host.  Blanking
+    out all its values would however wipe every "1" from the result: only the secret ones stay.
+    """
+    hidden.difference_update(str(value) for value in environment.values())
+    hidden.update(secrets_of((), environment))
+    hidden.update(str(value) for value in secret_args.values())
+    hidden.discard("")

@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What systemd says about the unit of a server.
+
+Source: `systemctl show`, whose properties are described in org.freedesktop.systemd1(5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Optional, Tuple
+
+# Runs a command; returns exit status, standard output and standard error.
+Runner = Callable[[List[str]], Tuple[int, str, str]]
+
+PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "MainPID",
+    "Result",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "NRestarts",
+    "InvocationID",
+    "ControlGroup",
+    "StandardOutput",
+)
+
+# ExecMainCode holds si_code of waitid(2): how the main process ended.
+_EXITED, _KILLED, _DUMPED = 1, 2, 3
+
+
+class UnitError(Exception):
+    """The state of a unit could not be read; the message says why."""
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """One look at a unit.
+
+    main_pid is 0 where no main process runs; exec_status is the exit status of the main process that
+    ended last, or the number of the signal that ended it (exec_code tells which: 1, or 2 and 3);
+    restarts counts the automatic restarts since somebody last started the unit.
+    """
+
+    name: str
+    load: str
+    active: str
+    sub: str
+    main_pid: int
+    result: str
+    exec_code: int
+    exec_status: int
+    restarts: int
+    invocation: str
+    control_group: str
+    output: str
+
+    @property
+    def exists(self) -> bool:
+        """Whether systemd could load the unit."""
+        return self.load == "loaded"
+
+    @property
+    def dead(self) -> bool:
+        """Whether its main process is gone and the unit knows it (also between two automatic restarts)."""
+        if self.sub in ("auto-restart", "auto-restart-queued"):
+            return True
+        return self.active in ("failed", "inactive") or (self.active == "deactivating" and self.main_pid == 0)
+
+    @property
+    def killed(self) -> bool:
+        """Whether SIGKILL, possibly of the kernel's out-of-memory killer, ended the main process."""
+        return self.result == "oom-kill" or (self.exec_code in (_KILLED, _DUMPED) and self.exec_status == 9)
+
+    @property
+    def exit_status(self) -> Optional[int]:
+        """Exit status of the main process that ended last, 128 + N after signal N; None before any ended."""
+        if self.exec_code == _EXITED:
+            return self.exec_status
+        if self.exec_code in (_KILLED, _DUMPED):
+            return 128 + self.exec_status
+        return None
+
+    def describe(self) -> str:
+        """The state in a few words, with the result and how the main process ended."""
+        words = "the unit %s is %s (%s)" % (self.name, self.active, self.sub)
+        if self.result not in ("", "success"):
+            words += ", result %s" % self.result
+        if self.exec_code == _EXITED:
+            words += ", its main process ended with status %d" % self.exec_status
+        elif self.exec_code in (_KILLED, _DUMPED):
+            words += ", its main process was ended by signal %d" % self.exec_status
+        return words
+
+
+def parse_show(name: str, text: str) -> UnitState:
+    """Parse the output of `systemctl show`.  Raises UnitError where a property is missing or no number."""
+    values: Dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            values[key] = value
+
+    def number(key: str) -> int:
+        # systemd before 235 does not count restarts
+        raw = values.get(key, "0" if key == "NRestarts" else "")
+        try:
+            return int(raw)
+        except ValueError:
+            raise UnitError("systemctl show %s gives %s=%r, which is no number" % (name, key, raw)) from None
+
+    for key in ("LoadState", "ActiveState", "SubState"):
+        if not values.get(key):
+            raise UnitError("systemctl show %s does not give %s" % (name, key))
+    return UnitState(
+        name=name,
+        load=values["LoadState"],
+        active=values["ActiveState"],
+        sub=values["SubState"],
+        main_pid=number("MainPID"),
+        result=values.get("Result", ""),
+        exec_code=number("ExecMainCode"),
+        exec_status=number("ExecMainStatus"),
+        restarts=number("NRestarts"),
+        invocation=values.get("InvocationID", ""),
+        control_group=values.get("ControlGroup", ""),
+        output=values.get("StandardOutput", ""),
+    )
+
+
+def read_unit(name: str, run: Runner) -> UnitState:
+    """Ask systemd for the state of a unit.  Raises UnitError."""
+    status, output, errors = run(["systemctl", "show", "--no-pager", "--property", ",".join(PROPERTIES), name])
+    if status != 0:
+        reason = (errors or output).strip() or "exit status %d" % status
+        raise UnitError("systemctl show %s failed: %s" % (name, reason))
+    return parse_show(name, output)
+
+
+def journal_of(state: UnitState, run: Runner, lines: int = 4000) -> str:
+    """What the unit logged since it was started last (or "" where the journal cannot be read)."""
+    if not state.invocation:
+        return ""
+    own = "_SYSTEMD_INVOCATION_ID=" + state.invocation
+    # What systemd itself says about the unit carries the identifier in another field.
+    about = "INVOCATION_ID=" + state.invocation
+    status, output, _errors = run(
+        ["journalctl", "--quiet", "--no-pager", "--all", "--output=cat", "--lines=%d" % lines, own, "+", about]
+    )
+    return output if status == 0 else ""

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import FAILED, OK, WARNING
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import (
+    check_environment,
+    environment_from,
+    version_tuple,
+)
+
+
+def check(environment, version=""):
+    return [(check.status, check.message) for check in check_environment(environment, version)]
+
+
+def test_values_become_strings_as_an_operator_means_them():
+    assert environment_from({"B": True, "A": 1, "C": None, "D": "x"}) == {"A": "1", "B": "true", "C": "", "D": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0.5.17", (0, 5, 17)), ("0.5.17.post1", (0, 5, 17)), ("", ()), ("main", ()), ("0.5rc1", (0, 5))],
+)
+def test_version_tuple(text, numbers):
+    assert version_tuple(text) == numbers
+
+
+def test_an_ordinary_environment_passes():
+    assert [status for status, _ in check({"NCCL_DEBUG": "INFO", "SGLANG_SIMULATE_ACC_LEN": "-1"})] == [OK]
+
+
+@pytest.mark.parametrize("name", ["", "A-B", "1A", "A B", "A=B", "Ä"])
+def test_refuses_names_that_no_variable_can_have(name):
+    assert check({name: "x"})[0][0] == FAILED
+
+
+@pytest.mark.parametrize("value", ["a\0b", "a\rb", "\x1b[0m"])
+def test_refuses_values_that_would_be_dropped(value):
+    ((status, message),) = check({"A": value})
+    assert status == FAILED and "A in environment" in message
+
+
+def test_refuses_simulated_acceptance():
+    ((status, message),) = check({"SGLANG_SIMULATE_ACC_LEN": "3"})
+    assert status == FAILED and "SGLANG_SIMULATE_ACC_LEN" in message
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "status"),
+    [
+        ("0.5.7", "True", OK),
+        ("0.5.12", "True", OK),
+        ("0.5.13", "True", OK),
+        ("0.5.13", "False", WARNING),
+        ("0.5.14", "True", WARNING),
+        ("0.5.23", "False", WARNING),
+        ("", "True", OK),
+    ],
+)
+def test_warns_where_a_version_ignores_the_choice_of_the_worker(version, value, status):
+    assert [found for found, _ in check({"SGLANG_ENABLE_SPEC_V2": value}, version)] == [status]
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_warns_of_a_proxy_that_catches_the_servers_own_requests(proxy):
+    ((status, message),) = check({proxy: "http://p:3128", "no_proxy": "localhost"})
+    assert status == WARNING and "lacks 127.0.0.1" in message
+
+
+@pytest.mark.parametrize("exempt", [{"no_proxy": "localhost, 127.0.0.1"}, {"NO_PROXY": "*"}])
+def test_a_proxy_with_exceptions_is_fine(exempt):
+    assert [status for status, _ in check({"http_proxy": "http://p:3128", **exempt})] == [OK]

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import RunningError, find_running
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
+PROCFS = ProcFs()
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return InstancePaths("main", run_dir=str(tmp_path))
+
+
+def no_command(_command):
+    raise AssertionError("no command is needed")
+
+
+def show(pid, status=0, errors=""):
+    def run(command):
+        assert command[:2] == ["systemctl", "show"] and command[-1] == "sglang-main.service"
+        lines = ["LoadState=loaded", "ActiveState=active", "SubState=running", f"MainPID={pid}"]
+        lines += ["Result=success", "ExecMainCode=0", "ExecMainStatus=0", "NRestarts=0"]
+        return status, "\n".join(lines), errors
+
+    return run
+
+
+def write_pid_file(paths, **changes):
+    me = PROCFS.identity(os.getpid())
+    record = {
+        "pid": me.pid,
+        "start_ticks": me.start_time,
+        "boot_id": PROCFS.boot_id(),
+        "release": "r1",
+        "command_sha256": "x",
+    }
+    paths.pid_file.write_text(json.dumps(dict(record, **changes)))
+
+
+def test_a_process_of_its_own(paths):
+    write_pid_file(paths)
+    running = find_running(paths, "process", PROCFS, no_command)
+    assert running.to_dict() == {
+        "pid": os.getpid(),
+        "start_ticks": PROCFS.identity(os.getpid()).start_time,
+        "manager": "process",
+        "unit": "",
+        "user": running.process.user,
+        "release": "r1",
+    }
+
+
+@pytest.mark.parametrize("change", [{"start_ticks": 1}, {"boot_id": "another"}, {"pid": 4194303}])
+def test_a_pid_file_of_a_process_that_is_gone(paths, change):
+    write_pid_file(paths, **change)
+    running = find_running(paths, "process", PROCFS, no_command)
+    assert running.to_dict() is None
+    assert not running.owns(SimpleNamespace(session=os.getpid(), unit=None))
+
+
+def test_no_pid_file(paths):
+    assert find_running(paths, "process", PROCFS, no_command).to_dict() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "1"}'])
+def test_a_broken_pid_file_names_file_and_remedy(paths, text):
+    paths.pid_file.write_text(text)
+    with pytest.raises(RunningError) as caught:
+        find_running(paths, "process", PROCFS, no_command)
+    assert str(paths.pid_file) in str(caught.value) and "remove the file" in str(caught.value)
+
+
+def test_the_session_of_a_process_is_its_own(paths):
+    write_pid_file(paths)
+    running = find_running(paths, "process", PROCFS, no_command)
+    assert running.owns(SimpleNamespace(session=os.getpid(), unit="x.service"))
+    assert not running.owns(SimpleNamespace(session=1, unit=None))
+
+
+def test_a_unit(paths):
+    running = find_running(paths, "systemd", PROCFS, show(os.getpid()))
+    assert running.to_dict()["pid"] == os.getpid() and running.to_dict()["unit"] == "sglang-main.service"
+    assert running.owns(SimpleNamespace(session=1, unit="sglang-main.service"))
+    assert not running.owns(SimpleNamespace(session=os.getpid(), unit="sglang-main-2.service"))
+
+
+def test_a_unit_that_does_not_run(paths):
+    assert find_running(paths, "systemd", PROCFS, show(0)).to_dict() is None
+
+
+def test_no_systemd(paths):
+    with pytest.raises(RunningError, match=r"not been booted.*set manager to process"):
+        find_running(paths, "systemd", PROCFS, show(0, 1, "System has not been booted with systemd"))
+
+    def missing(_command):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    with pytest.raises(RunningError, match="set manager to process"):
+        find_running(paths, "systemd", PROCFS, missing)

@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import Settings
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import FAILED, WARNING
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.speculation import (
+    check_speculation,
+    implied_draft_tokens,
+)
+
+
+def spec(algorithm=None, draft="/d", steps=2, topk=1, tokens=3, requests=48):
+    return Settings(
+        "/m",
+        speculative_algorithm=algorithm,
+        speculative_draft_model_path=draft,
+        speculative_num_steps=steps,
+        speculative_eagle_topk=topk,
+        speculative_num_draft_tokens=tokens,
+        max_running_requests=requests,
+    )
+
+
+def messages(settings, status):
+    return [check.message for check in check_speculation(settings) if check.status == status]
+
+
+def test_a_complete_request_passes():
+    assert not messages(spec("EAGLE3"), FAILED) and not messages(spec("EAGLE3"), WARNING)
+    assert not messages(spec("EAGLE3", steps=None, topk=None, tokens=None), FAILED)
+    assert not messages(spec(None, None, None, None, None), FAILED)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "missing"),
+    [
+        ({"steps": None}, "without speculative_num_steps:"),
+        ({"topk": None, "tokens": None}, "without speculative_eagle_topk and speculative_num_draft_tokens:"),
+    ],
+)
+def test_names_the_numbers_that_are_missing(numbers, missing):
+    (message,) = messages(spec("EAGLE3", **numbers), FAILED)
+    assert missing in message
+
+
+def test_ngram_chooses_numbers_itself():
+    assert not messages(spec("NGRAM", None, None, None, 12), FAILED)
+
+
+@pytest.mark.parametrize("name", ["steps", "topk", "tokens"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_refuses_numbers_below_one(name, value):
+    assert any(f"is {value}" in message for message in messages(spec("EAGLE3", **{name: value}), FAILED))
+
+
+def test_refuses_a_draft_model_without_an_algorithm():
+    (message,) = messages(spec(None, steps=None, topk=None, tokens=None), FAILED)
+    assert "speculative_draft_model_path" in message and "without speculation" in message
+
+
+def test_refuses_numbers_without_an_algorithm():
+    (message,) = messages(spec(None, draft=None), FAILED)
+    assert "speculative_num_steps" in message
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE3", "STANDALONE", "DFLASH"])
+def test_refuses_algorithms_without_their_draft_model(algorithm):
+    assert any("needs speculative_draft_model_path" in m for m in messages(spec(algorithm, draft=None), FAILED))
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "NEXTN", "NGRAM"])
+def test_other_algorithms_may_do_without(algorithm):
+    assert not messages(spec(algorithm, draft=None), FAILED)
+
+
+def test_tells_what_a_top_k_of_one_makes_of_the_draft_tokens():
+    assert implied_draft_tokens(spec("EAGLE3", tokens=8)) == 3
+    (message,) = messages(spec("EAGLE3", tokens=8), WARNING)
+    assert "8 becomes 3" in message
+    assert implied_draft_tokens(spec("EAGLE3", topk=4, tokens=8)) is None
+
+
+def test_warns_of_an_unknown_algorithm():
+    (message,) = messages(spec("FOO"), WARNING)
+    assert "'FOO'" in message
+
+
+def test_mentions_the_limit_on_requests_where_none_is_given():
+    assert any("48" in check.message for check in check_speculation(spec("EAGLE3", requests=None)))

@@ -1,0 +1,455 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""sglang_wait_ready through its real main(), on a small real server started by sglang_process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.modules import sglang_process, sglang_wait_ready
+
+PROCFS = ProcFs()
+KEY = "sk-verysecret-1"
+
+# Answers as its configuration (JSON in argv[1]) says.  Not before `bind` seconds, 503 for `warm` seconds more.
+SERVER = r"""
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+import socketserver
+C = json.loads(sys.argv[1])
+for line in C.get("log", []):
+    print(line, flush=True)
+time.sleep(C.get("bind", 0))
+if "dies" in C:
+    sys.exit(C["dies"])
+
+class Server(HTTPServer):
+    def server_bind(self):
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = C["host"], C["port"]
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+    def reply(self, status, body=None):
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    def locked(self):
+        return C.get("key") and self.headers.get("Authorization") != "Bearer " + C["key"]
+    def do_GET(self):
+        if self.path == "/health":
+            if C.get("dies_warm"):
+                os._exit(3)
+            return self.reply(503 if time.time() < UP else 200)
+        if self.locked():
+            return self.reply(401, {"error": "Unauthorized"})
+        self.reply(200, C["info"])
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.locked():
+            return self.reply(401, {"error": "Unauthorized"})
+        if C.get("hangs"):
+            time.sleep(60)
+        tokens = asked["sampling_params"]["max_new_tokens"]
+        meta = {"completion_tokens": tokens}
+        if C.get("accept"):
+            meta["spec_verify_ct"] = round(tokens / C["accept"])
+        self.reply(200, {"text": "x", "meta_info": meta})
+
+server = Server((C["host"], C["port"]), Handler)
+UP = time.time() + C.get("warm", 0)
+server.serve_forever()
+"""
+
+EAGLE3 = {
+    "model_path": "/models/target",
+    "tp_size": 1,
+    "max_running_requests": 48,
+    "speculative_algorithm": "EAGLE3",
+    "speculative_draft_model_path": "/models/draft",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+}
+INFO = {
+    **EAGLE3,
+    "version": "0.5.17",
+    "disable_overlap_schedule": False,
+    "api_key": KEY,
+    "internal_states": [{"effective_max_running_requests_per_dp": 48}],
+}
+BASELINE = {**EAGLE3, "speculative_algorithm": None}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Host:
+    def __init__(self, root, run_module):
+        self.root = root
+        self.port = free_port()
+        self.sessions = []
+        self.warnings = []
+        self._run_module = run_module
+        self.folders = {name + "_dir": str(root / name) for name in ("state", "run", "log")}
+
+    def release(self, config, effective=EAGLE3, **changes):
+        """Deploy a server with this configuration."""
+        config = {"host": "127.0.0.1", "port": self.port, "info": INFO, "accept": 2.5, **config}
+        folder = self.root / "state" / "main" / "releases" / "r1"
+        folder.mkdir(parents=True)
+        release = {
+            "format": 1,
+            "id": "r1",
+            "created": "2026-01-02T03:04:05Z",
+            "instance": "main",
+            "manager": "process",
+            "command": [sys.executable, "-c", SERVER, json.dumps(config)],
+            "host": config["host"],
+            "port": self.port,
+            "requested": {**effective, "speculative_num_draft_tokens": 8} if effective is EAGLE3 else effective,
+            "effective": effective,
+            "sglang_version": "0.5.17",
+            **changes,
+        }
+        (folder / "release.json").write_text(json.dumps(release))
+        (self.root / "state" / "main" / "current").symlink_to("releases/r1")
+
+    def start(self, config=None, **release):
+        self.release(config or {}, **release)
+        status, result = self._run_module(sglang_process, {"state": "started", **self.folders})
+        assert status == 0, result
+        self.sessions.append(result["process"]["pid"])
+        return result["process"]["pid"]
+
+    def wait(self, check=False, **options):
+        args = {
+            "manager": "process",
+            "timeout": 10,
+            "interval": 0.02,
+            "request_timeout": 5,
+            "prompts": ["one", "two"],
+            **self.folders,
+            **options,
+        }
+        status, result = self._run_module(sglang_wait_ready, args, check=check)
+        assert KEY not in json.dumps(result)
+        assert result.get("changed") in (False, None)
+        return status, result
+
+
+@pytest.fixture
+def host(tmp_path, run_module, monkeypatch):
+    monkeypatch.setattr(sglang_process, "_WATCHED", 0.0)
+    host = Host(tmp_path, run_module)
+    # ansible-core keeps the warnings of one run in the process, and so for the next test.
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text, **_more: host.warnings.append(text))
+    yield host
+    for session in host.sessions:
+        for member in PROCFS.session_members(session):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(session, 0)
+
+
+# -- ready
+
+
+def test_a_server_that_becomes_ready_and_does_what_was_asked(host, monkeypatch):
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    pid = host.start({"bind": 0.1, "warm": 0.1})
+    status, result = host.wait()
+    assert status == 0, result
+    assert host.warnings == []
+    facts = result["sglang"]
+    phases = facts.pop("phases")
+    assert [phase["name"] for phase in phases] == ["starting", "warming_up", "ready", "generating", "proving"]
+    assert 0 < facts.pop("ready_after") < 10
+    assert 0.1 < result["waited"] < 10
+    assert facts == {
+        "instance": "main",
+        "release": "r1",
+        "pid": pid,
+        "version": "0.5.17",
+        "requested": {**EAGLE3, "speculative_num_draft_tokens": 8},
+        "effective": {**EAGLE3, "disable_overlap_schedule": False},
+        "adjusted": {"speculative_num_draft_tokens": {"requested": 8, "effective": 4}},
+        "mismatches": [],
+        "worker": "v2",
+        "accept_length": pytest.approx(2.51, abs=0.01),
+        "spec_verify_ct": 102,
+    }
+
+
+def test_a_baseline(host):
+    host.start({"info": {**INFO, "speculative_algorithm": None}, "accept": 0}, effective=BASELINE)
+    status, result = host.wait()
+    assert status == 0 and result["sglang"]["accept_length"] is None and result["sglang"]["spec_verify_ct"] == 0
+
+
+def test_a_server_that_listens_everywhere(host):
+    host.start({"host": "0.0.0.0"})
+    assert host.wait()[0] == 0
+
+
+@pytest.mark.parametrize(("release", "options"), [({}, {"api_key": KEY}), ({"secret_args": {"api-key": KEY}}, {})])
+def test_the_key_is_given_or_known(host, release, options):
+    host.start({"key": KEY}, **release)
+    assert host.wait(**options)[0] == 0
+
+
+def test_a_key_that_is_missing(host):
+    host.start({"key": KEY})
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "unauthorized" and "api_key" in result["msg"]
+
+
+def test_check_mode_waits_for_nothing(host):
+    status, result = host.wait(check=True)
+    assert status == 0 and "check mode" in result["skipped_reason"] and "sglang" not in result
+
+
+# -- not ready
+
+
+def test_a_server_that_dies_while_it_loads(host):
+    log = [
+        "api_key='%s'" % KEY,
+        "\x1b[31mtorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\x1b[0m",
+        *["line %d" % number for number in range(70)],
+    ]
+    host.start({"bind": 0.3, "dies": 1, "log": log}, secret_args={"api-key": KEY})
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "out_of_memory" and result["phase"] == "starting"
+    assert "ran out of memory" in result["msg"] and "Tried to allocate 2.00 GiB" in result["msg"]
+    assert len(result["log_tail"]) == 60 and result["log_tail"][-1] == "line 69"
+    assert result["exit_status"] is None and result["waited"] < 5
+    assert result["last_answers"] == ["starting: nothing listens on 127.0.0.1:%d" % host.port]
+    assert result["sglang"]["version"] == "" and result["sglang"]["ready_after"] is None
+
+
+def test_a_server_that_dies_in_its_warm_up(host):
+    host.start({"dies_warm": True})
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "unknown"
+    assert "died" in result["msg"] and "Read the end of the log" in result["msg"]
+
+
+def test_a_server_that_never_gets_ready(host):
+    host.start({"warm": 60})
+    status, result = host.wait(timeout=0.5)
+    assert status == 1 and result["reason"] == "timeout" and result["phase"] == "warming_up"
+    assert "answered 503" in result["msg"]
+
+
+def test_a_server_that_was_not_started(host):
+    host.release({})
+    status, result = host.wait()
+    assert status == 1 and "there is no PID file" in result["msg"] and result["waited"] < 1
+
+
+def test_a_generation_that_hangs(host):
+    host.start({"hangs": True})
+    status, result = host.wait(timeout=0.6, request_timeout=0.2)
+    assert status == 1 and result["phase"] == "generating" and result["reason"] in ("timeout", "generation_timeout")
+
+
+def test_somebody_else_answers(host):
+    config = {"host": "127.0.0.1", "port": host.port, "info": INFO, "accept": 2.5}
+    other = subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(config)], start_new_session=True)
+    try:
+        host.start({"bind": 60})
+        status, result = host.wait()
+        assert status == 1 and result["reason"] == "foreign_listener" and "PID %d" % other.pid in result["msg"]
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_server_of_another_release(host):
+    host.start()
+    release = host.root / "state" / "main" / "current" / "release.json"
+    content = json.loads(release.read_text())
+    release.write_text(json.dumps({**content, "environment": {"NEW": "1"}}))
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "stale_process" and "from the release r1" in result["msg"]
+
+
+# -- not proven
+
+
+@pytest.mark.parametrize(
+    ("info", "accept", "reason", "words"),
+    [
+        ({"speculative_num_steps": 5}, 2.5, "config_mismatch", "speculative_num_steps is 5 instead of 3"),
+        ({"speculative_algorithm": None}, 0, "config_mismatch", "serves without speculation"),
+        ({}, 0, "no_speculation", "did not verify a single draft token"),
+        ({}, 1.0, "low_acceptance", "1.00 tokens per verification"),
+    ],
+)
+def test_a_server_that_does_something_else(host, info, accept, reason, words):
+    host.start({"info": {**INFO, **info}, "accept": accept, "log": ["Spec v1 is used for eagle because of x"]})
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == reason and words in result["msg"]
+    assert bool(result["sglang"]["mismatches"]) == (reason == "config_mismatch")
+    assert result["phase"] == "proving" and result["sglang"]["version"] == "0.5.17"
+    assert "Spec v1 is used" in "".join(host.warnings)
+
+
+def test_a_baseline_that_speculates(host):
+    host.start({"info": {**INFO, "speculative_algorithm": None}, "accept": 2.5}, effective=BASELINE)
+    _status, result = host.wait()
+    assert result["reason"] == "unexpected_speculation", result
+
+
+def test_what_cannot_be_compared_is_told(host):
+    host.start({"info": {**INFO, "version": "0.5.23", "max_running_requests": 250}})
+    status, result = host.wait(compare=["speculative_num_steps", "dtype"])
+    assert status == 0 and result["sglang"]["effective"] == {"speculative_num_steps": 3}
+    warnings = "\n".join(host.warnings)
+    assert "dtype was not compared" in warnings and "checked with 0.5.17" in warnings and "at most 48" in warnings
+
+
+# -- systemd
+
+
+@pytest.fixture
+def systemctl(tmp_path, monkeypatch):
+    """A systemctl that prints what the test puts into a file."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("systemctl", "journalctl"):
+        program = folder / name
+        program.write_text("#!/bin/sh\ncat %s\n" % (tmp_path / (name + ".out")))
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", "%s:%s" % (folder, os.environ["PATH"]))
+
+    def show(pid, **changes):
+        values = {
+            "LoadState": "loaded",
+            "ActiveState": "active",
+            "SubState": "running",
+            "MainPID": pid,
+            "Result": "success",
+            "ExecMainCode": 0,
+            "ExecMainStatus": 0,
+            "NRestarts": 0,
+            "InvocationID": "x",
+            "ControlGroup": "/system.slice/sglang-main.service",
+            "StandardOutput": "journal",
+            **changes,
+        }
+        (tmp_path / "systemctl.out").write_text("".join("%s=%s\n" % item for item in values.items()))
+
+    (tmp_path / "journalctl.out").write_text("ImportError: no such thing\n")
+    return show
+
+
+def test_a_unit_that_is_ready(host, systemctl):
+    pid = host.start()
+    link = host.root / "state" / "main" / "current"
+    os.utime(link, (time.time() - 60, time.time() - 60), follow_symlinks=False)
+    systemctl(pid)
+    status, result = host.wait(manager="systemd")
+    assert status == 0, result
+    assert result["sglang"]["pid"] == pid
+    os.utime(link, (time.time() + 60, time.time() + 60), follow_symlinks=False)
+    assert host.wait(manager="systemd")[1]["reason"] == "stale_process"
+
+
+def test_a_unit_that_failed(host, systemctl):
+    host.release({})
+    systemctl(0, ActiveState="failed", SubState="failed", Result="exit-code", ExecMainCode=1, ExecMainStatus=1)
+    status, result = host.wait(manager="systemd")
+    assert status == 1 and result["reason"] == "missing_dependency" and result["exit_status"] == 1
+    assert result["log_tail"] == ["ImportError: no such thing"]
+    assert "the unit sglang-main.service is failed" in result["msg"]
+
+
+def test_a_unit_in_a_crash_loop(host, systemctl):
+    pid = host.start({"bind": 60})
+    systemctl(pid, NRestarts=3)
+    status, result = host.wait(manager="systemd")
+    assert status == 1 and result["reason"] == "restarted" and "3 times" in result["msg"]
+    assert "missing" in result["msg"]
+
+
+def test_a_unit_whose_state_cannot_be_read(host, systemctl):
+    host.release({})
+    systemctl("?")
+    status, result = host.wait(manager="systemd")
+    assert status == 1 and result["reason"] == "unknown_state" and "MainPID" in result["msg"]
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"timeout": 0}, "timeout: 0.0"),
+        ({"timeout": -5}, "timeout: -5.0"),
+        ({"timeout": "inf"}, "timeout: inf"),
+        ({"interval": 0}, "interval: 0.0"),
+        ({"request_timeout": "nan"}, "request_timeout: nan"),
+        ({"min_accept_length": -1}, "min_accept_length: -1.0"),
+        ({"max_new_tokens": 1}, "max_new_tokens: 1"),
+        ({"port": 0}, "port: 0"),
+        ({"port": 70000}, "port: 70000"),
+        ({"prompts": []}, "prompts"),
+        ({"prompts": [" "]}, "prompts"),
+        ({"api_key": "two\nlines"}, "api_key"),
+        ({"instance": "A/B"}, "instance: 'A/B'"),
+    ],
+)
+@pytest.mark.parametrize("check", [False, True])
+def test_bad_options(host, options, words, check):
+    status, result = host.wait(check=check, **options)
+    assert status == 1 and words in result["msg"] and "\n" not in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "host: it is not given"),
+        ({"host": "127.0.0.1", "port": 1}, "deploy a release, or give expected"),
+    ],
+)
+def test_without_a_release(host, options, words):
+    status, result = host.wait(**options)
+    assert status == 1 and words in result["msg"]
+    assert host.wait(check=True, **options)[0] == 0  # it may still be written by the run that is checked
+
+
+def test_a_broken_pid_file(host):
+    host.release({})
+    (host.root / "run").mkdir()
+    (host.root / "run" / "main.json").write_text("{")
+    status, result = host.wait()
+    assert status == 1 and "main.json is broken" in result["msg"]
+
+
+def test_a_broken_release(host):
+    host.release({})
+    (host.root / "state" / "main" / "current" / "release.json").write_text("{")
+    status, result = host.wait()
+    assert status == 1 and "release.json cannot be used" in result["msg"]
