@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Everything is built below build/; Debian packages that are missing are installed (as root).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+N ?= 2
+PYTEST_ARGS ?=
+
+BUILD := $(CURDIR)/build
+VENV := $(BUILD)/venv
+TOOLING := tests/tooling
+COLLECTION := ansible_collections/inferops/sglang
+# A link to the sources, for what names files in its messages, and a copy, for what follows no links.
+LINKS := $(BUILD)/links
+TREE := $(BUILD)/tree
+COPY := $(TREE)/$(COLLECTION)
+
+export PYTHON
+export ANSIBLE_HOME := $(BUILD)/ansible
+export TH_PYTHON := $(VENV)/bin/python
+# For each recipe alone: python3 must stay the machine's own where the environment is made.
+IN_VENV := PATH=$(VENV)/bin:$$PATH
+
+RUN_ENVIRONMENT := $(VENV)/.installed-run
+TEST_ENVIRONMENT := $(VENV)/.installed-test
+PYTEST := $(IN_VENV) PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# ---- the two that the README names ----------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: ## the restart on two simulated hosts with eight GPUs each, as root
+	@$(MAKE) --no-print-directory --jobs=2 venv-run hosts-root simulator
+	@tests/demo/run
+
+.PHONY: test
+test: ## all tests, as root
+	@$(PYTHON) $(TOOLING)/run_checks.py
+
+# ---- parts of the tests ---------------------------------------------------------------------------------------------
+
+.PHONY: unit
+unit: $(TEST_ENVIRONMENT) links ## unit tests
+	@part=unit; $(PYTEST) tests/unit
+
+.PHONY: simulated
+simulated: $(TEST_ENVIRONMENT) links simulator ## modules on real processes with simulated GPUs
+	@$(TOOLING)/need-packages gcc libc6-dev procps
+	@part=simulated; $(PYTEST) tests/simulator tests/simulated
+
+.PHONY: lint
+lint: $(TEST_ENVIRONMENT) links tree ## all linters
+	@$(IN_VENV) $(TOOLING)/lint $(LINKS) $(COPY)
+
+.PHONY: sanity
+sanity: $(TEST_ENVIRONMENT) tree ## ansible-test sanity
+	@$(IN_VENV) $(TOOLING)/sanity $(COPY) $(BUILD)/home
+
+.PHONY: molecule
+molecule: $(TEST_ENVIRONMENT) tree hosts-root ## playbooks against test hosts over ssh, as root; one: SCENARIO=name
+	@$(IN_VENV) $(TOOLING)/molecule $(COPY) $(SCENARIO)
+
+.PHONY: gpu-test
+gpu-test: $(TEST_ENVIRONMENT) links ## on a host with real GPUs: see tests/gpu/README.md
+	@part=gpu; $(PYTEST) -s tests/gpu
+
+# ---- test hosts -----------------------------------------------------------------------------------------------------
+
+.PHONY: hosts-root
+hosts-root: ## the Debian root of the test hosts (once)
+	@tests/testhosts/testhosts build
+
+.PHONY: hosts-up
+hosts-up: $(RUN_ENVIRONMENT) ## start N=2 test hosts to try things on
+	@tests/testhosts/testhosts up $(N)
+
+.PHONY: hosts-down
+hosts-down: ## stop them
+	@tests/testhosts/testhosts down
+
+# ---- what the above needs -------------------------------------------------------------------------------------------
+
+.PHONY: venv
+venv: $(TEST_ENVIRONMENT) ## the virtual environment with all tools
+
+.PHONY: venv-run
+venv-run: $(RUN_ENVIRONMENT) ## the same with Ansible alone
+
+$(RUN_ENVIRONMENT): tests/requirements/run.txt
+	@$(TOOLING)/make-venv $(VENV) $<
+	@touch $@
+
+$(TEST_ENVIRONMENT): tests/requirements/test.txt $(RUN_ENVIRONMENT)
+	@$(TOOLING)/make-venv $(VENV) $<
+	@touch $@
+
+.PHONY: simulator
+simulator: ## the fake NVML library
+	@tests/simulator/nvml/build.sh $(BUILD)/simulator
+
+.PHONY: links
+links:
+	@mkdir -p $(dir $(LINKS)/$(COLLECTION))
+	@ln -sfn $(CURDIR) $(LINKS)/$(COLLECTION)
+
+.PHONY: tree
+tree:
+	@$(TOOLING)/need-packages git
+	@$(PYTHON) $(TOOLING)/copy_tree.py $(COPY)
+
+# ---- release and housekeeping ---------------------------------------------------------------------------------------
+
+.PHONY: build
+build: $(RUN_ENVIRONMENT) tree ## the collection as an archive, in build/dist
+	@# From the copy: ansible-galaxy would also pack what git ignores.
+	@$(VENV)/bin/ansible-galaxy collection build --force --output-path $(BUILD)/dist $(COPY)
+
+.PHONY: clean
+clean: ## remove build/
+	@rm -rf $(BUILD)

@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the parts of the tests, two at a time, and say at the end what failed and where the time went.
+
+usage: run_checks.py [PART...]      default: all parts
+
+Each part is a make target. Its output goes to build/logs/PART.log and is shown when it fails. The last line counts
+tests: those of pytest one by one, every other part as one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "build" / "logs"
+REPORTS = ROOT / "build" / "reports"
+AT_A_TIME = 2
+
+# What several parts need, made first: two runs of make must not make the same thing at the same time.
+PREPARATION = ("venv", "hosts-root")
+SHARED = ("links", "tree", "simulator")
+# Those that fail fast come first; of the others, the long ones.
+PARTS = ("unit", "lint", "molecule", "sanity", "simulated")
+
+
+@dataclass
+class Count:
+    """How many tests passed, failed and were skipped."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.passed} passed, {self.failed} failed"
+        return f"{text}, {self.skipped} skipped" if self.skipped else text
+
+
+@dataclass
+class Result:
+    """How a make target ended."""
+
+    target: str
+    status: int
+    seconds: float
+    count: Count = field(default_factory=Count)
+
+    @property
+    def log(self) -> Path:
+        return LOGS / f"{self.target}.log"
+
+
+class Runner:
+    """Runs make targets and remembers those that run, to end them when it is itself told to end."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopping = False
+        # The parts start make themselves; what this make was called with is not for them.
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        self._environment.pop("MFLAGS", None)
+
+    def run(self, target: str) -> Result:
+        """Run one target, its output in a log."""
+        report = REPORTS / f"{target}.xml"
+        report.unlink(missing_ok=True)
+        started = time.monotonic()
+        with (LOGS / f"{target}.log").open("wb") as log, self._started(target, log) as process:
+            status = process.wait()
+        with self._lock:
+            self._running.discard(process)
+        result = Result(target, status, time.monotonic() - started)
+        result.count = count_of(result, report)
+        return result
+
+    def _started(self, target: str, log) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._stopping:
+                raise SystemExit(1)
+            process = subprocess.Popen(
+                ["make", "--no-print-directory", target],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running.add(process)
+            return process
+
+    def stop(self, *_signal) -> None:
+        """End what runs, and its children; each part cleans up after itself."""
+        self._stopping = True
+        for process in tuple(self._running):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        sys.exit(1)
+
+
+def count_of(result: Result, report: Path) -> Count:
+    """Return the count of pytest's report, or one for a part that has none."""
+    if not report.exists():
+        return Count(passed=int(result.status == 0), failed=int(result.status != 0))
+    count = Count()
+    for suite in ElementTree.parse(report).iter("testsuite"):
+        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped = int(suite.get("skipped", 0))
+        count.failed += failed
+        count.skipped += skipped
+        count.passed += int(suite.get("tests", 0)) - failed - skipped
+    if result.status != 0 and count.failed == 0:
+        count.failed = 1  # pytest itself failed
+    return count
+
+
+def run_all(runner: Runner, targets: tuple[str, ...], show_all: bool = True) -> list[Result]:
+    """Run the targets, at most two at a time; say of each how it ended."""
+    results = []
+
+    def run(target: str) -> Result:
+        result = runner.run(target)
+        if show_all or result.status:
+            show(result)
+        return result
+
+    with ThreadPoolExecutor(max_workers=AT_A_TIME) as pool:
+        results.extend(pool.map(run, targets))
+    return results
+
+
+def show(result: Result) -> None:
+    """Print one line about a target, preceded by its log when it failed."""
+    failed = result.status != 0
+    text = ""
+    if failed:
+        output = result.log.read_text(errors="replace")
+        text = f"\n----- {result.target} failed; its output ({result.log.relative_to(ROOT)}):\n{output}-----\n"
+    text += f"{result.target:12} {'FAILED' if failed else 'ok':7} {result.seconds:6.1f} s   {result.count}\n"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def main(parts: tuple[str, ...]) -> int:
+    """Prepare, run the parts, sum up."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    runner = Runner()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, runner.stop)
+
+    started = time.monotonic()
+    prepared = run_all(runner, PREPARATION)
+    # One after the other, and not worth a line unless they fail.
+    prepared += [result for target in SHARED for result in run_all(runner, (target,), show_all=False)]
+    broken = [result.target for result in prepared if result.status]
+    results = [] if broken else run_all(runner, parts)
+
+    failed = broken + [result.target for result in results if result.status]
+    total = Count(failed=len(broken))
+    for result in results:
+        total.passed += result.count.passed
+        total.failed += result.count.failed
+        total.skipped += result.count.skipped
+    print(f"\n{time.monotonic() - started:.0f} s in all" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    print(total)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(tuple(sys.argv[1:]) or PARTS))
