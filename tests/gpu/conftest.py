@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fixtures for the tests on real GPUs: holders of memory, modules, playbooks, and the log."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+CUDA_PYTHON = os.environ.get("GPU_TEST_CUDA_PYTHON", "python3")
+LOG = pathlib.Path(os.environ.get("GPU_TEST_LOG", REPOSITORY / "build" / "gpu-test.log"))
+
+
+def gpu_count():
+    """GPUs that the driver reports, 0 without a driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetCount()
+    except Exception:  # no library, no driver, no permission: all mean that there is nothing to test on
+        return 0
+
+
+GPUS = gpu_count()
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not GPUS:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this host"))
+        elif item.get_closest_marker("two_gpus") and GPUS < 2:
+            item.add_marker(pytest.mark.skip(reason="needs two GPUs, this host has %d" % GPUS))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "two_gpus: needs two GPUs")
+
+
+@pytest.fixture(scope="session")
+def note():
+    """Append a line to the log of what was measured."""
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(text, **values):
+        stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = "%s %s" % (stamp, text)
+        if values:
+            line += " " + json.dumps(values, sort_keys=True, default=str)
+        with LOG.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+        print(line, flush=True)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def collections(tmp_path_factory):
+    """A collections path in which this checkout is the collection."""
+    root = tmp_path_factory.mktemp("collections")
+    parent = root / "ansible_collections" / "inferops"
+    parent.mkdir(parents=True)
+    (parent / "sglang").symlink_to(REPOSITORY)
+    return root
+
+
+@pytest.fixture(scope="session")
+def module(collections):
+    """Run a module the way Ansible does, on this host; returns its result."""
+
+    def run(name, check=False, **arguments):
+        command = [
+            *(sys.executable, "-m", "ansible", "adhoc", "localhost", "-i", "localhost,", "-c", "local"),
+            *("-e", "ansible_python_interpreter=%s" % sys.executable),
+            *("-m", "inferops.sglang." + name),
+            *(("-a", json.dumps(arguments)) if arguments else ()),
+        ]
+        done = subprocess.run(
+            command + (["--check"] if check else []),
+            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), ANSIBLE_NOCOLOR="1"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+        head, arrow, result = done.stdout.partition(" => ")
+        assert arrow, done.stdout + done.stderr
+        return dict(json.loads(result), failed="FAILED" in head)
+
+    return run
+
+
+class Holder:
+    """A real CUDA process that holds memory until it is ended."""
+
+    def __init__(self, gib, gpus=(0,), visible=None, code="", ready=1):
+        script = (
+            "import os, signal, sys, time, torch\n"
+            "held = [torch.empty(%d << 30, dtype=torch.uint8, device='cuda:%%d' %% g).fill_(1) for g in %r]\n"
+            "torch.cuda.synchronize()\n"
+            "%s\n"
+            "print('held', os.getpid(), flush=True)\n"
+            "time.sleep(600)\n"
+        ) % (gib, list(gpus), code)
+        environment = dict(os.environ)
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        if visible is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = visible
+        self.process = subprocess.Popen(
+            [CUDA_PYTHON, "-W", "ignore", "-c", script],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.pid = self.process.pid
+        self.pids = []
+        for _line in range(ready):
+            words = self.process.stdout.readline().split()
+            assert words[:1] == ["held"], "the holder did not start"
+            self.pids.append(int(words[1]))
+
+    def end(self):
+        for pid in {self.pid, *self.pids}:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def hold():
+    """Start holders; each is ended with the test, by its PID."""
+    holders = []
+
+    def start(gib, **kwargs):
+        holders.append(Holder(gib, **kwargs))
+        return holders[-1]
+
+    yield start
+    for holder in holders:
+        holder.end()
+    time.sleep(0.5)
+
+
+@pytest.fixture(scope="session")
+def idle(module, note):
+    """The host before anything was started; every test needs its GPUs to be nobody's."""
+    result = module("gpu_info")
+    assert not result.get("failed"), result
+    note(
+        "host",
+        driver=result["driver_version"],
+        nvml=result["nvml_version"],
+        gpus=["%s %d MiB" % (gpu["name"], gpu["memory_total_mib"]) for gpu in result["gpus"]],
+        used_mib=[gpu["memory_used_mib"] for gpu in result["gpus"]],
+        reserved_mib=[gpu["memory_reserved_mib"] for gpu in result["gpus"]],
+        kernel=os.uname().release,
+        python=sys.version.split()[0],
+    )
+    busy = [gpu["message"] for gpu in result["gpus"] if gpu["verdict"] != "free"]
+    if busy:
+        pytest.exit("The GPUs are in use: %s. These tests need them idle." % "; ".join(busy), returncode=3)
+    return result
