@@ -28,6 +28,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state 
     Runner,
     UnitState,
     journal_of,
+    last_invocation,
     read_unit,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
@@ -119,6 +120,7 @@ class UnitProcess(MainProcess):
         self._name = name
         self._run = run
         self._state: Optional[UnitState] = None
+        self._invocation = ""
 
     def look(self) -> ProcessStatus:
         if self._alive() and self.identity is not None and self._state is not None:
@@ -126,6 +128,7 @@ class UnitProcess(MainProcess):
             return ProcessStatus(self.identity.pid, restarts=self._state.restarts)
         state = read_unit(self._name, self._run)
         before, self._state = self._state, state
+        self._invocation = state.invocation or self._invocation
         if not state.exists:
             return ProcessStatus(None, dead=True, detail="systemd has no unit %s (%s)" % (self._name, state.load))
         if before is not None and self.identity is not None and self._is_other_start(before, state):
@@ -171,7 +174,8 @@ class UnitProcess(MainProcess):
             return log_tail.read_lines(path, secrets)
         # What a process wrote last may still be on its way into the journal.
         self._run(["journalctl", "--sync"])
-        return log_tail.clean(journal_of(self._state, self._run), secrets)
+        invocation = self._invocation or last_invocation(self._name, self._run)
+        return log_tail.clean(journal_of(invocation, self._run), secrets)
 
     def log_start(self, secrets: Iterable[str]) -> List[str]:
         return []  # the journal is read from its end

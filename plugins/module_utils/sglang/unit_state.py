@@ -7,6 +7,7 @@ Source: `systemctl show`, whose properties are described in org.freedesktop.syst
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Tuple
 
@@ -139,13 +140,31 @@ def read_unit(name: str, run: Runner) -> UnitState:
     return parse_show(name, output)
 
 
-def journal_of(state: UnitState, run: Runner, lines: int = 4000) -> str:
-    """What the unit logged since it was started last (or "" where the journal cannot be read)."""
-    if not state.invocation:
+def last_invocation(name: str, run: Runner) -> str:
+    """The identifier of the unit's last start, from the journal ("" where it does not tell).
+
+    systemd itself forgets a unit that ended as it is allowed to, and SGLang ends with SIGKILL also when
+    it dies of an error.
+    """
+    status, output, _errors = run(
+        ["journalctl", "--quiet", "--no-pager", "--unit", name, "--lines=1", "--output=json"],
+    )
+    try:
+        entry = json.loads(output) if status == 0 else {}
+    except ValueError:
         return ""
-    own = "_SYSTEMD_INVOCATION_ID=" + state.invocation
+    if not isinstance(entry, dict):
+        return ""
+    return str(entry.get("INVOCATION_ID") or entry.get("_SYSTEMD_INVOCATION_ID") or "")
+
+
+def journal_of(invocation: str, run: Runner, lines: int = 4000) -> str:
+    """What a unit logged in one of its runs (or "" where the journal cannot be read)."""
+    if not invocation:
+        return ""
+    own = "_SYSTEMD_INVOCATION_ID=" + invocation
     # What systemd itself says about the unit carries the identifier in another field.
-    about = "INVOCATION_ID=" + state.invocation
+    about = "INVOCATION_ID=" + invocation
     status, output, _errors = run(
         ["journalctl", "--quiet", "--no-pager", "--all", "--output=cat", "--lines=%d" % lines, own, "+", about]
     )

@@ -147,6 +147,8 @@ class Systemd:
     def __init__(self, **state):
         self.asked = []
         self.journal = ""
+        self.last_entry = ""
+        self.last_journal = []
         self.state = {
             "LoadState": "loaded",
             "ActiveState": "active",
@@ -165,6 +167,9 @@ class Systemd:
     def run(self, argv):
         self.asked.append(argv[0])
         if argv[0] == "journalctl":
+            if "--output=json" in argv:
+                return 0, self.last_entry, ""
+            self.last_journal = argv
             return 0, self.journal, ""
         return 0, "".join("%s=%s\n" % item for item in self.state.items()), ""
 
@@ -178,7 +183,7 @@ class Systemd:
 def test_a_unit_lives_and_dies():
     systemd, kernel = Systemd(), Kernel(process(100))
     server = UnitProcess(UNIT, systemd.run, kernel)
-    assert [server.look().pid for _ in range(3)] == [100, 100, 100]
+    assert [server.look().pid for _look in range(3)] == [100, 100, 100]
     assert systemd.asked == ["systemctl"]  # while its process lives, nobody needs to be asked
     kernel.set()
     systemd.fails()
@@ -238,6 +243,23 @@ def test_a_unit_that_runs_since_before_its_release():
     server.look()
     assert server.stale(RELEASE, 4999.0) == "" and server.stale(RELEASE, 5001.0) == ""
     assert "before this release" in server.stale(RELEASE, 5003.0)
+
+
+def test_the_log_of_a_unit_that_systemd_has_forgotten():
+    # It ended as it is allowed to (SIGKILL), so systemd unloaded it: no identifier of its run is left there.
+    systemd, kernel = Systemd(), Kernel(process(100))
+    systemd.journal = "the reason\n"
+    seen = UnitProcess(UNIT, systemd.run, kernel)
+    seen.look()
+    kernel.set()
+    systemd.state.update(ActiveState="inactive", SubState="dead", MainPID=0, InvocationID="")
+    assert seen.look().dead
+    assert seen.log([]) == ["the reason"] and systemd.last_journal[-1].endswith("=first")
+    # And where it was over before the first look.
+    late = UnitProcess(UNIT, systemd.run, kernel)
+    assert late.look().dead
+    systemd.last_entry = '{"INVOCATION_ID": "second"}'
+    assert late.log([]) == ["the reason"] and systemd.last_journal[-1].endswith("=second")
 
 
 def test_where_a_unit_logs(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import (
     UnitError,
     journal_of,
+    last_invocation,
     parse_show,
     read_unit,
 )
@@ -145,7 +146,22 @@ def test_the_journal_is_of_this_start_only():
         asked.append(argv)
         return 0, "a line\n", ""
 
-    assert journal_of(state(), run) == "a line\n"
+    assert journal_of("abc", run) == "a line\n"
     assert "_SYSTEMD_INVOCATION_ID=abc" in asked[0] and "INVOCATION_ID=abc" in asked[0]
-    assert journal_of(state(InvocationID=""), run) == "" and len(asked) == 1
-    assert journal_of(state(), lambda argv: (1, "nonsense", "No journal files")) == ""
+    assert journal_of("", run) == "" and len(asked) == 1
+    assert journal_of("abc", lambda argv: (1, "nonsense", "No journal files")) == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "invocation"),
+    [
+        ((0, '{"INVOCATION_ID": "abc", "_SYSTEMD_INVOCATION_ID": "of systemd itself"}\n', ""), "abc"),
+        ((0, '{"_SYSTEMD_INVOCATION_ID": "abc"}\n', ""), "abc"),
+        ((0, '{"MESSAGE": "x"}\n', ""), ""),
+        ((0, "", ""), ""),
+        ((0, "[]", ""), ""),
+        ((1, '{"INVOCATION_ID": "abc"}', "No journal files"), ""),
+    ],
+)
+def test_the_journal_remembers_a_unit_that_systemd_has_forgotten(answer, invocation):
+    assert last_invocation("sglang-main.service", lambda argv: answer) == invocation
