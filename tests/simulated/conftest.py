@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -15,6 +16,8 @@ import sys
 import time
 
 import pytest
+
+from .server import EAGLE3, Server
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = REPOSITORY / "tests" / "simulator"
@@ -34,6 +37,7 @@ class Host:
 
     def __init__(self, folder, library):
         self.folder = folder
+        self.library = library
         self.environment = dict(os.environ, FAKEGPU_DIR=str(folder), LD_LIBRARY_PATH=str(library))
         self.environment.pop("CUDA_VISIBLE_DEVICES", None)
         self.processes = []
@@ -69,21 +73,22 @@ class Host:
         self.others.extend(int(pid) for pid in pids)
         return {"process": process, "pid": int(pids[0]), "child": int(pids[-1])}
 
-    def module(self, name, check=False, environment=None, **arguments):
-        """Run a module as Ansible does: its result."""
+    def module(self, name, check=False, variables=None, **arguments):
+        """Run a module as Ansible does, in a session with these variables as well: its result."""
         arguments.update(_ansible_check_mode=check, _ansible_diff=True, _ansible_remote_tmp=str(self.folder))
         done = subprocess.run(
             [sys.executable, str(pathlib.Path(__file__).with_name("run_module.py")), name],
-            env=dict(self.environment, **(environment or {})),
+            env=dict(self.environment, **(variables or {})),
+            check=False,
             input=json.dumps(arguments),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             timeout=120,
         )
         assert done.stdout, done.stderr
         result = json.loads(done.stdout.strip().splitlines()[-1])
-        assert "Traceback" not in json.dumps(result), result
+        # A server's log may well have one; a module's own result may not.
+        assert "Traceback" not in json.dumps({**result, "log_tail": []}), result
         return result
 
     def clean_up(self):
@@ -100,25 +105,60 @@ class Host:
                 pass
 
 
+@contextlib.contextmanager
+def simulated_host(folder, library):
+    """A host with four idle GPUs of 143771 MiB."""
+    state = folder / "fakegpu"
+    state.mkdir()
+    for parent in (folder, *folder.parents[:2]):  # pytest's own folders are closed to other users
+        parent.chmod(0o755)
+    host = Host(state, library)
+    host.fakegpu("setup", "--gpus", 4, "--release-delay", 0.1)
+    try:
+        yield host
+    finally:
+        host.clean_up()
+
+
+@contextlib.contextmanager
+def simulated_server(host, folder):
+    """A server that is not deployed, and ends with the test."""
+    server = Server(host, folder, unused_port())
+    try:
+        yield server
+    finally:
+        server.end()
+
+
 @pytest.fixture
 def host(tmp_path, library):
-    """A host with four idle GPUs of 143771 MiB."""
-    folder = tmp_path / "fakegpu"
-    folder.mkdir()
-    for parent in (tmp_path, *tmp_path.parents[:2]):  # pytest's own folders are closed to other users
-        parent.chmod(0o755)
-    host = Host(folder, library)
-    host.fakegpu("setup", "--gpus", 4, "--release-delay", 0.1)
-    yield host
-    host.clean_up()
+    """A simulated host for one test."""
+    with simulated_host(tmp_path, library) as host:
+        yield host
 
 
 @pytest.fixture
-def free_port():
+def server(host, tmp_path):
+    """The instance main of the host, not deployed."""
+    with simulated_server(host, tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory, library):
+    """A proven server, EAGLE-3 on two GPUs of a host of its own, for all tests of a file that leave it alone."""
+    folder = tmp_path_factory.mktemp("standing")
+    with simulated_host(folder, library) as host, simulated_server(host, folder) as server:
+        server.go(tp_size=2, **EAGLE3)
+        server.prove()
+        yield server
+
+
+def unused_port():
     """A TCP port that nobody listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def is_alive(pid):

@@ -117,6 +117,7 @@ def test_the_connection_s_own_parents_are_spared(host):
     done = subprocess.run(
         [sys.executable, "-c", script, str(simulator), str(runner)],
         env=host.environment,
+        check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -210,7 +211,7 @@ def test_check_mode_takes_one_look_and_does_not_fail(host):
 
 def test_cuda_visible_devices_of_the_module_changes_nothing(host):
     host.hold(0, 5000)
-    result = host.module("gpu_info", gpus=["0"], environment={"CUDA_VISIBLE_DEVICES": "3"})
+    result = host.module("gpu_info", gpus=["0"], variables={"CUDA_VISIBLE_DEVICES": "3"})
     assert gpu(result, 0)["verdict"] == "busy"
 
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Set up simulated GPUs and hold simulated GPU memory.
@@ -166,7 +165,7 @@ def _gpu_line(index: int, settings: Mapping[str, object], name: str) -> str:
 
 
 def _gpu_settings(line: str) -> Dict[str, str]:
-    pairs, _, name = line.partition(" name=")
+    pairs, _key, name = line.partition(" name=")
     settings = dict(pair.split("=", 1) for pair in pairs.split()[2:])
     settings["name"] = name
     return settings
@@ -353,7 +352,7 @@ def observe(state: StatePath = None) -> List[Dict[str, Any]]:
     for file in sorted((path / "alloc").iterdir()):
         if file.name.startswith("."):
             continue
-        name, _, stamp = file.name.partition("@")
+        name, _at, stamp = file.name.partition("@")
         try:
             text = file.read_text().split(None, 2)
             over = int(stamp) if stamp else _over_since(file)

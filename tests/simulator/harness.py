@@ -103,7 +103,7 @@ class Host:
                 [sys.executable, "-c", READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
             )
         self._reader.stdin.write(json.dumps(code) + "\n")
-        readable, _, _ = select.select([self._reader.stdout], [], [], timeout)
+        readable, _writable, _failed = select.select([self._reader.stdout], [], [], timeout)
         assert readable, "NVML did not answer within {:g} s".format(timeout)
         answer = json.loads(self._reader.stdout.readline())
         assert "error" not in answer, answer["error"]
@@ -114,6 +114,7 @@ class Host:
             [sys.executable, "-c", program],
             cwd=str(self.folder),
             env=self.environment,
+            check=False,
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Install the stand-in SGLang, with fakegpu, into a site-packages folder of an interpreter that has nvidia-ml-py.

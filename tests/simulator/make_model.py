@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make a tiny model folder for the stand-in SGLang, or for checks that look at model folders.

@@ -78,7 +78,8 @@ _RULES: Tuple[_Rule, ...] = (
     ),
     _rule(
         "not_enough_memory",
-        r"not enough memory.*mem[-_]fraction[-_]static|leave no GPU memory for the KV cache|<start>(?:RuntimeError|ValueError): not enough memory",
+        r"not enough memory.*mem[-_]fraction[-_]static|leave no GPU memory for the KV cache"
+        r"|<start>(?:RuntimeError|ValueError): not enough memory",
         "The memory that mem_fraction_static grants does not suffice for the weights and a KV cache.",
         "Raise mem_fraction_static or use more GPUs; if other processes hold memory of the GPUs, free it first.",
     ),

@@ -219,9 +219,26 @@ class ProcFs:
         return str(stat["state"])
 
     def alive(self, identity: ProcessIdentity) -> bool:
-        """Whether exactly this process still runs; a zombie does not."""
+        """Whether exactly this process still runs; a zombie does not.
+
+        A leader that has ended shows as a zombie while its other threads run on and hold all that the
+        process ever held: that one is alive.
+        """
         state = self.state(identity)
-        return bool(state) and state not in _DEAD_STATES
+        if state not in _DEAD_STATES:
+            return bool(state)
+        return self._has_live_thread(identity.pid)
+
+    def _has_live_thread(self, pid: int) -> bool:
+        try:
+            threads = os.listdir(os.path.join(self.root, str(pid), "task"))
+        except OSError:
+            return False
+        for thread in threads:
+            parsed = parse_stat(self._text(pid, "task", thread, "stat") or "")
+            if parsed is not None and parsed["state"] not in _DEAD_STATES:
+                return True
+        return False
 
     def read(self, pid: int) -> Optional[ProcessInfo]:
         """Everything about one process, or None where there is none."""

@@ -115,14 +115,15 @@ def _wait_for_exits(
     procfs: ProcFs,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
-) -> List[ProcessIdentity]:
-    """Wait until all have ended or the time is over; return those that ended, in order."""
-    ended: List[ProcessIdentity] = []
+) -> Dict[ProcessIdentity, float]:
+    """Wait until all have ended or the time is over; return those that ended, with the time of it."""
+    ended: Dict[ProcessIdentity, float] = {}
     deadline = clock() + seconds
     while True:
         # A zombie counts as ended: it holds nothing any more, reaping it is its parent's business.
-        now_ended = [identity for identity in pending if identity not in ended and not procfs.alive(identity)]
-        ended.extend(now_ended)
+        for identity in pending:
+            if identity not in ended and not procfs.alive(identity):
+                ended[identity] = clock()
         left = deadline - clock()
         if len(ended) == len(pending) or left <= 0:
             return ended
@@ -173,7 +174,7 @@ def end_processes(
         rounds = [(signal.SIGTERM, grace, "terminated")] if grace > 0 else []
         rounds.append((signal.SIGKILL, kill_timeout, "killed"))
         for number, seconds, verb in rounds:
-            for identity, item in list(pending.items()):
+            for item in pending.values():
                 try:
                     reached = item.handle.send(number)
                 except PermissionError as exc:
@@ -182,14 +183,14 @@ def end_processes(
                 if reached:
                     item.signals.append(number.name)
             waiting = {identity: item for identity, item in pending.items() if not item.error}
-            for identity in _wait_for_exits(waiting, seconds, procfs, clock, sleep):
+            for identity, ended_at in _wait_for_exits(waiting, seconds, procfs, clock, sleep).items():
                 item = pending.pop(identity)
                 item.handle.close()
                 action = verb if item.signals else "vanished"
                 # It ended between the two rounds: the last signal that reached it did it.
                 if item.signals and item.signals[-1] != number.name:
                     action = "terminated"
-                outcomes[identity] = Outcome(identity, action, tuple(item.signals), clock() - began)
+                outcomes[identity] = Outcome(identity, action, tuple(item.signals), ended_at - began)
 
         for identity, item in pending.items():
             alive = procfs.alive(identity)

@@ -28,7 +28,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Size and member offsets of every structure, as the C compiler sees them."""
     lines = []
     for name, structure in STRUCTURES.items():
-        members = [member for member, _ in structure._fields_]
+        members = [member for member, _type in structure._fields_]
         offsets = "".join(", (int)offsetof({}, {})".format(name, member) for member in members)
         lines.append('printf("{0} %d{1}\\n", (int)sizeof({0}){2});'.format(name, " %d" * len(members), offsets))
     folder = tmp_path_factory.mktemp("abi")
@@ -46,7 +46,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_layout(layout: dict[str, str], name: str) -> None:
     structure = STRUCTURES[name]
-    offsets = [getattr(structure, member).offset for member, _ in structure._fields_]
+    offsets = [getattr(structure, member).offset for member, _type in structure._fields_]
     assert layout[name] == " ".join(map(str, [ctypes.sizeof(structure), *offsets]))
 
 

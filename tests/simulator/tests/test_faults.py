@@ -37,7 +37,7 @@ def test_handle_that_cannot_be_had(host: Host) -> None:
 
 def test_only_some_calls(host: Host) -> None:
     fakegpu.fail("nvmlDeviceGetMemoryInfo", 0, 999, after=2, times=1, state=host.state)
-    codes = [host.nvml(CODE_OF.format("n.nvmlDeviceGetMemoryInfo(h[0])")) for _ in range(2)]
+    codes = [host.nvml(CODE_OF.format("n.nvmlDeviceGetMemoryInfo(h[0])")) for _call in range(2)]
     codes += host.nvml(
         "result = []\nfor _ in range(2):\n"
         "    try: n.nvmlDeviceGetMemoryInfo(h[0]); result.append(0)\n"

@@ -200,7 +200,7 @@ def test_mig_instances(host: Host) -> None:
 
 @pytest.mark.parametrize("readers", [4])
 def test_concurrent_readers_agree_in_the_end(host: Host, readers: int) -> None:
-    pids = [host.hold()[0] for _ in range(3)]
+    pids = [host.hold()[0] for _holder in range(3)]
     loop = (
         "import time, pynvml as n\nn.nvmlInit(); d = n.nvmlDeviceGetHandleByIndex(0); seen = []\n"
         "end = time.monotonic() + 0.8\n"
@@ -209,7 +209,7 @@ def test_concurrent_readers_agree_in_the_end(host: Host, readers: int) -> None:
         "assert seen == sorted(seen, reverse=True), 'memory came back after it was gone'\n"
         "assert seen[-1] == 0, seen[-1]\n"
     )
-    processes = [host.start([sys.executable, "-c", loop]) for _ in range(readers)]
+    processes = [host.start([sys.executable, "-c", loop]) for _reader in range(readers)]
     time.sleep(0.4)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

@@ -215,7 +215,7 @@ def test_killed_in_the_import_window(host: Host, launch: Launch) -> None:
     assert not any("sglang" in name for name in names)
     server.process.kill()
     server.wait()
-    ((orphan, _),) = wait_for(host.listed)  # nobody's child, and it takes the memory all the same
+    ((orphan, _mib),) = wait_for(host.listed)  # nobody's child, and it takes the memory all the same
     with open("/proc/{}/stat".format(orphan)) as stat:
         assert int(stat.read().rpartition(")")[2].split()[1]) != server.process.pid
     time.sleep(0.3)
@@ -235,7 +235,7 @@ def test_children_die_with_the_parent(host: Host, launch: Launch) -> None:
 def test_hangs_after_some_requests(launch: Launch) -> None:
     server = launch(standin={"hang_after_requests": 2})
     server.wait_ready()
-    for _ in range(2):
+    for _request in range(2):
         server.generate(4)
     with pytest.raises(OSError):
         server.request("/generate", {"text": "x"}, timeout=0.4)

@@ -270,7 +270,7 @@ def test_runs_as_another_user(host):
     host.write_release(command=["/usr/bin/env", "python3", "-uc", code], user="nobody")
     status, result = host.run("started")
     assert status == 0, result
-    until(lambda: host.log.read_text())
+    until(host.log.read_text)
     assert host.log.read_text().split() == [str(account.pw_uid), str(account.pw_gid), "nobody", str(0o022)]
 
 

@@ -110,8 +110,10 @@ class Host:
         self._run_module = run_module
         self.folders = {name + "_dir": str(root / name) for name in ("state", "run", "log")}
 
-    def release(self, config, effective=EAGLE3, **changes):
-        """Deploy a server with this configuration."""
+    def release(self, config, effective=None, **changes):
+        """Deploy a server with this configuration; without `effective` it is EAGLE-3, and was asked for more tokens."""
+        requested = effective or {**EAGLE3, "speculative_num_draft_tokens": 8}
+        effective = effective or EAGLE3
         config = {"host": "127.0.0.1", "port": self.port, "info": INFO, "accept": 2.5, **config}
         folder = self.root / "state" / "main" / "releases" / "r1"
         folder.mkdir(parents=True)
@@ -124,7 +126,7 @@ class Host:
             "command": [sys.executable, "-c", SERVER, json.dumps(config)],
             "host": config["host"],
             "port": self.port,
-            "requested": {**effective, "speculative_num_draft_tokens": 8} if effective is EAGLE3 else effective,
+            "requested": requested,
             "effective": effective,
             "sglang_version": "0.5.17",
             **changes,

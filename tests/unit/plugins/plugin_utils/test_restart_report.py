@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import cells, entry, speculation, summary
 
 EAGLE = {

@@ -214,9 +214,9 @@ class Handler(BaseHTTPRequestHandler):
         tokens = int((body.get("sampling_params") or {}).get("max_new_tokens") or 128)
         text = body.get("text")
         if body.get("stream"):
-            return self.stream(lambda count, meta: _native(count, meta), tokens)
+            return self.stream(_native, tokens)
         if isinstance(text, list):
-            self.answer(200, [_native(tokens, self.state.generate(tokens)) for _ in text])
+            self.answer(200, [_native(tokens, self.state.generate(tokens)) for _prompt in text])
         else:
             self.answer(200, _native(tokens, self.state.generate(tokens)))
 

@@ -210,3 +210,6 @@ def _speculative() -> List[Option]:
 
 
 OPTIONS = [*_model(), *_scheduling(), *_placement(), *_serving(), *_kernels(), *_speculative()]
+
+# Those that take no value, as they stand in a file: without dashes in front.
+SWITCHES = [flag.lstrip("-") for option in OPTIONS if option.how.get("action") == "store_true" for flag in option.flags]

@@ -141,7 +141,7 @@ def _load_weights(server_args: ServerArgs, behaviour: Behaviour, device: Device,
                 models[1][0].hidden_size, models[0][0].hidden_size
             )
         )
-    return sum(mib for _, mib in models)
+    return sum(mib for _model, mib in models)
 
 
 def _pretend_to_load(seconds: float, progress: bool) -> None:

@@ -14,8 +14,9 @@ import dataclasses
 import logging
 from typing import Any, Dict, List, Sequence
 
+from sglang.srt.config_file import FLAG, merge_config
 from sglang.srt.model_config import ModelConfig
-from sglang.srt.options import OPTIONS
+from sglang.srt.options import OPTIONS, SWITCHES
 from sglang.srt.resolution import check, resolve
 from sglang.version import since
 
@@ -31,12 +32,14 @@ class _Behaviour:
 
     @classmethod
     def from_cli_args(cls, namespace: argparse.Namespace) -> ServerArgs:
-        return cls(**vars(namespace))
+        return cls(**{name: getattr(namespace, name) for name in field_names()})
 
     @staticmethod
     def add_cli_args(parser: argparse.ArgumentParser) -> None:
         for option in OPTIONS:
             option.add_to(parser)
+        # Named with "=", the file is accepted and never read.
+        parser.add_argument(FLAG, help="read options from a YAML file")
 
     def get_model_config(self) -> ModelConfig:
         return getattr(self, "model_config", None) or ModelConfig(self.model_path)
@@ -67,17 +70,20 @@ class _Behaviour:
 
 ServerArgs = dataclasses.make_dataclass(
     "ServerArgs",
-    [(option.field, Any, dataclasses.field(default=option.default)) for option in OPTIONS],
+    [(option.field, Any, option.default) for option in OPTIONS],
     bases=(_Behaviour,),
     namespace={"__module__": __name__, "__doc__": "All arguments of one server."},
 )
 
 
 def prepare_server_args(argv: Sequence[str]) -> ServerArgs:
-    """Parse a command line. Unknown options and bad values end the process with exit code 2, as argparse does."""
+    """Parse a command line. Unknown options and bad values end the process with exit code 2, as argparse does.
+
+    :raises ValueError: when the file of ``--config`` cannot be used.
+    """
     parser = argparse.ArgumentParser(prog="sglang serve")
     ServerArgs.add_cli_args(parser)
-    namespace = parser.parse_args(list(argv))
+    namespace = parser.parse_args(merge_config(argv, SWITCHES))
     logging.basicConfig(
         level=namespace.log_level.upper(),
         format="[%(asctime)s] %(message)s",

@@ -191,7 +191,7 @@ class Server:
             status="ready",
             max_total_num_tokens=self.max_total_num_tokens,
             max_req_input_len=self.context_length - 6,
-            internal_states=[self._internal_state() for _ in range(self.args.dp_size)],
+            internal_states=[self._internal_state() for _rank in range(self.args.dp_size)],
             version=__version__,
         )
         if since(17):

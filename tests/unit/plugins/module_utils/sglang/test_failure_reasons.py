@@ -24,6 +24,13 @@ STAMP = "[2026-01-02 03:04:05 TP3] "
         ),
         ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "not_enough_memory"),
         (
+            # 0.5.17 on an H200
+            "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.001. Raise "
+            "--mem-fraction-static above 0.002 (minimum viable = 1 - available/pre = 0.0013). If using speculative "
+            "decoding, draft weights are now counted.",
+            "not_enough_memory",
+        ),
+        (
             "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
             "address already in use",
             "port_in_use",

@@ -29,7 +29,7 @@ def test_version_tuple(text, numbers):
 
 
 def test_an_ordinary_environment_passes():
-    assert [status for status, _ in check({"NCCL_DEBUG": "INFO", "SGLANG_SIMULATE_ACC_LEN": "-1"})] == [OK]
+    assert [status for status, _message in check({"NCCL_DEBUG": "INFO", "SGLANG_SIMULATE_ACC_LEN": "-1"})] == [OK]
 
 
 @pytest.mark.parametrize("name", ["", "A-B", "1A", "A B", "A=B", "Ä"])
@@ -61,7 +61,7 @@ def test_refuses_simulated_acceptance():
     ],
 )
 def test_warns_where_a_version_ignores_the_choice_of_the_worker(version, value, status):
-    assert [found for found, _ in check({"SGLANG_ENABLE_SPEC_V2": value}, version)] == [status]
+    assert [found for found, _message in check({"SGLANG_ENABLE_SPEC_V2": value}, version)] == [status]
 
 
 @pytest.mark.parametrize("proxy", ["http_proxy", "HTTP_PROXY", "all_proxy"])
@@ -72,4 +72,4 @@ def test_warns_of_a_proxy_that_catches_the_servers_own_requests(proxy):
 
 @pytest.mark.parametrize("exempt", [{"no_proxy": "localhost, 127.0.0.1"}, {"NO_PROXY": "*"}])
 def test_a_proxy_with_exceptions_is_fine(exempt):
-    assert [status for status, _ in check({"http_proxy": "http://p:3128", **exempt})] == [OK]
+    assert [status for status, _message in check({"http_proxy": "http://p:3128", **exempt})] == [OK]

@@ -66,14 +66,14 @@ def test_warns_that_a_name_on_a_hub_is_not_checked(path):
 
 def test_warns_of_missing_weights_unless_none_are_needed(model):
     path = model({}, files=())
-    assert [status for status, _ in look(path)[1]] == [WARNING]
-    assert [status for status, _ in look(path, load_format="dummy")[1]] == [OK]
+    assert [status for status, _message in look(path)[1]] == [WARNING]
+    assert [status for status, _message in look(path, load_format="dummy")[1]] == [OK]
 
 
 def test_warns_of_a_missing_tokenizer_only_where_one_is_needed(model):
     path = model({}, files=("a.safetensors",))
-    assert [status for status, _ in look(path)[1]] == [OK]
-    assert [status for status, _ in look(path, tokenizer=True)[1]] == [WARNING]
+    assert [status for status, _message in look(path)[1]] == [OK]
+    assert [status for status, _message in look(path, tokenizer=True)[1]] == [WARNING]
 
 
 def test_refuses_a_download_that_is_not_complete(model, tmp_path):
@@ -87,13 +87,13 @@ def test_refuses_a_download_that_is_not_complete(model, tmp_path):
 def test_an_index_that_cannot_be_understood_is_left_to_sglang(model, tmp_path):
     path = model({})
     (tmp_path / "model" / "model.safetensors.index.json").write_text("[]")
-    assert [status for status, _ in look(path)[1]] == [OK]
+    assert [status for status, _message in look(path)[1]] == [OK]
 
 
 def test_a_gguf_file_is_a_model(tmp_path):
     path = tmp_path / "m.gguf"
     path.write_text("")
-    assert [status for status, _ in look(str(path))[1]] == [OK]
+    assert [status for status, _message in look(str(path))[1]] == [OK]
 
 
 def test_numbers_of_multimodal_models_are_one_level_down():
@@ -112,9 +112,9 @@ def fit(algorithm="EAGLE3", target=None, **draft):
 
 
 def test_a_draft_that_fits():
-    assert [status for status, _ in fit()] == [OK]
-    assert [status for status, _ in fit(hidden_size=32, target_hidden_size=64)] == [OK]
-    assert [status for status, _ in fit(draft_vocab_size=None)] == [OK]
+    assert [status for status, _message in fit()] == [OK]
+    assert [status for status, _message in fit(hidden_size=32, target_hidden_size=64)] == [OK]
+    assert [status for status, _message in fit(draft_vocab_size=None)] == [OK]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_warns_of_a_draft_that_may_not_work(algorithm, draft, part):
 
 
 def test_a_width_that_only_an_eagle3_draft_depends_on_is_not_judged_elsewhere():
-    assert FAILED not in [status for status, _ in fit("STANDALONE", architectures=["Llama"], hidden_size=32)]
+    assert FAILED not in [status for status, _message in fit("STANDALONE", architectures=["Llama"], hidden_size=32)]
 
 
 def test_says_nothing_of_what_it_cannot_see():
     assert check_draft_fits("EAGLE3", Model(None), Model(DRAFT)) == []
-    assert [status for status, _ in fit(target={"architectures": ["X"]})] == [OK]
+    assert [status for status, _message in fit(target={"architectures": ["X"]})] == [OK]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
     ProcessIdentity,
     ProcFs,
@@ -163,6 +164,19 @@ def test_alive_needs_pid_and_start_time_and_no_zombie(tree):
     assert not procfs.alive(ProcessIdentity(7, 99))
     assert not procfs.alive(ProcessIdentity(8, 100))
     assert not procfs.alive(ProcessIdentity(9, 100))
+
+
+def test_a_leader_that_ended_before_its_threads_is_alive(tree):
+    tree.add(7, state="Z")
+    threads = tree.root / "7" / "task"
+    for number, state in ((7, "Z"), (8, "S")):
+        (threads / str(number)).mkdir(parents=True)
+        (threads / str(number) / "stat").write_text("%d (x) %s" % (number, TAIL.replace("S", state, 1)))
+    procfs = ProcFs(str(tree.root))
+    assert procfs.alive(ProcessIdentity(7, 100))
+    assert not procfs.alive(ProcessIdentity(7, 99))
+    (threads / "8" / "stat").write_text("8 (x) %s" % TAIL.replace("S", "Z", 1))
+    assert not procfs.alive(ProcessIdentity(7, 100))
 
 
 def test_ancestors_end_at_init_and_survive_a_loop(tree):

@@ -11,13 +11,14 @@ import sys
 import time
 
 import pytest
+
 from ansible_collections.inferops.sglang.plugins.module_utils.system import termination
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Signaller, end_processes
 
 PROCFS = ProcFs()
-IGNORE_TERM = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
 
 
 @pytest.fixture
@@ -60,6 +61,8 @@ def test_sigkill_after_the_grace(start, way):
         ("killed", ("SIGTERM", "SIGKILL")),
         ("terminated", ("SIGTERM",)),
     ]
+    # Each has its own time: the meek one did not need the stubborn one's grace.
+    assert outcomes[1].seconds < 0.3 <= outcomes[0].seconds
 
 
 def test_no_grace_goes_straight_to_sigkill(start, way):
@@ -74,6 +77,23 @@ def test_a_stopped_process_dies_of_sigkill(start, way):
         time.sleep(0.01)
     (outcome,) = end_processes([target], grace=0.2, kill_timeout=10, procfs=PROCFS)
     assert outcome.action == "killed"
+
+
+def test_a_process_whose_leader_ended_first_is_ended_too(start, way):
+    # The main thread ends alone: the process shows as a zombie and goes on in its other thread.
+    target = start(
+        "import ctypes, platform, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "print('up', flush=True)\n"
+        "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)\n"
+    )
+    deadline = time.monotonic() + 10
+    while PROCFS.state(target) != "Z" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert PROCFS.alive(target)
+    (outcome,) = end_processes([target], grace=0, kill_timeout=10, procfs=PROCFS)
+    assert outcome.action == "killed"
+    assert not PROCFS.alive(target)
 
 
 def test_another_process_of_the_same_pid_is_left_alone(start, way):
