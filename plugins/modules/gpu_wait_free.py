@@ -510,7 +510,12 @@ def run(module: AnsibleModule, session: NvmlSession, procfs: ProcFs, limits: Lim
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={**options.selection_spec(), **options.free_spec(), **options.wait_spec(), **options.allow_spec()},
+        argument_spec={
+            **options.selection_spec(),
+            **options.free_spec(),
+            **options.wait_spec(),
+            **options.allow_spec(),
+        },
         supports_check_mode=True,
     )
     procfs = ProcFs()

@@ -13,8 +13,8 @@ short_description: Show what a restart did to each host, as one table
 version_added: 0.1.0
 author: ["inferops.sglang authors (@inferops)"]
 description:
-  - Prints one table on the controller. For each host it shows what was stopped, what was spared, how long the GPUs took to be
-    free and the server to be ready, the requested and the effective configuration, and the acceptance length.
+  - Prints one table on the controller. For each host it shows what was stopped, what was spared, how long the GPUs took
+    to be free and the server to be ready, the requested and the effective configuration, and the acceptance length.
   - Reads the variables that the roles of this collection registered on the hosts (C(sglang_deploy_checked),
     C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready)) and those that the playbook
     C(inferops.sglang.restart_eagle3) sets. A host without them shows as not done.

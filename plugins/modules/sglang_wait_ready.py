@@ -245,8 +245,8 @@ reason:
     - Why the server is not ready or not proven, as a code.
     - Of a server that died V(out_of_memory), V(memory_unbalanced), V(not_enough_memory), V(port_in_use),
       V(model_not_found), V(draft_not_found), V(draft_mismatch), V(graph_capture_failed), V(bad_argument),
-      V(missing_dependency), V(driver_error), V(nccl_error), V(watchdog_timeout), V(killed), V(permission_denied) or
-      V(unknown).
+      V(missing_dependency), V(driver_error), V(nccl_error), V(warmup_failed), V(watchdog_timeout), V(killed),
+      V(permission_denied) or V(unknown).
     - Of one that lives V(timeout), V(restarted), V(foreign_listener), V(unknown_listener), V(stale_process),
       V(unauthorized), V(unexpected_answer), V(no_answer), V(generation_failed) or V(generation_timeout).
     - Of its configuration V(config_mismatch), V(no_speculation), V(low_acceptance) or V(unexpected_speculation).

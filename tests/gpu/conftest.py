@@ -86,9 +86,9 @@ def module(collections):
         done = subprocess.run(
             command + (["--check"] if check else []),
             env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), ANSIBLE_NOCOLOR="1"),
+            check=False,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             timeout=300,
         )

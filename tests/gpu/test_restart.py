@@ -81,6 +81,7 @@ def restart(collections, state_dir, tmp_path_factory, note, idle):
                 *("inferops.sglang.restart_eagle3", "-e", json.dumps(dict(extra, sglang_report_path=str(report)))),
             ],
             env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), COLUMNS="160"),
+            check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -88,7 +88,7 @@ class Host:
         assert done.stdout, done.stderr
         result = json.loads(done.stdout.strip().splitlines()[-1])
         # A server's log may well have one; a module's own result may not.
-        assert "Traceback" not in json.dumps({**result, "log_tail": []}), result
+        assert "Traceback" not in done.stderr + json.dumps({**result, "log_tail": [], "msg": ""}), result
         return result
 
     def clean_up(self):

@@ -158,6 +158,7 @@ def test_a_server_that_dies_in_its_warm_up_is_noticed_at_once(server):
     result = server.wait()
     assert result["failed"] and result["phase"] == "warming_up" and result["waited"] < 10
     assert "died" in result["msg"]
+    assert result["reason"] == "warmup_failed"
     assert any("warmup error" in line for line in result["log_tail"])
 
 

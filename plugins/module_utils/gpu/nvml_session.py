@@ -57,7 +57,7 @@ class NvmlSession:
         self._pids: FrozenSet[int] = frozenset()
         self._silent: Dict[int, _Silence] = {}
         self._known: Dict[int, GpuIdentity] = {}
-        self.system: SystemInfo = self._start()
+        self.system: SystemInfo = self._start()[1]
 
     def __enter__(self) -> NvmlSession:
         return self
@@ -137,40 +137,40 @@ class NvmlSession:
     # -- children
 
     def _running_child(self) -> Child:
-        if self._child is None:
-            system = self._start()
-            if system.count != self.system.count:
-                self._let_go(0.0)
-                raise GpuError(
-                    Failure(
-                        "count_changed",
-                        "The driver had %d GPUs and has %d now" % (self.system.count, system.count),
-                        "Run the task again when no GPU is being drained, reset or attached",
-                        permanent=True,
-                    )
+        if self._child is not None:
+            return self._child
+        child, system = self._start()
+        if system.count != self.system.count:
+            self._let_go(0.0)
+            raise GpuError(
+                Failure(
+                    "count_changed",
+                    "The driver had %d GPUs and has %d now" % (self.system.count, system.count),
+                    "Run the task again when no GPU is being drained, reset or attached",
+                    permanent=True,
                 )
-        assert self._child is not None
-        return self._child
+            )
+        return child
 
-    def _start(self) -> SystemInfo:
-        """Start a child with an open NVML session.  Raises GpuError."""
+    def _start(self) -> Tuple[Child, SystemInfo]:
+        """Start a child with an open NVML session, and keep it.  Raises GpuError."""
         doing = "starting NVML"
         try:
-            self._child = Child(self._make_reader)
+            child = self._child = Child(self._make_reader)
         except OSError as exc:  # no process, no memory or no descriptors left
             raise GpuError(
                 Failure("no_process", "Cannot start a process for %s: %s" % (doing, exc), "Check the host's limits")
             ) from exc
-        self._pids |= {self._child.pid}
+        self._pids |= {child.pid}
         try:
-            answer = self._child.ask({}, self._timeout)
+            answer = child.ask({}, self._timeout)
         except ChildHung:
             failure = nvml_errors.hung(doing, self._timeout)
         except ChildDied:
             failure = nvml_errors.crashed(doing)
         else:
             if "system" in answer:
-                return wire.system_from_dict(answer["system"])
+                return child, wire.system_from_dict(answer["system"])
             failure = wire.failure_from_dict(answer["failure"])
         self._let_go(0.0)
         raise GpuError(failure)

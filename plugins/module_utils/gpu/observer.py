@@ -17,6 +17,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection impo
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits, judge
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
 
+_NOTHING_ALLOWED = Allowance()
+
 
 def select(session: NvmlSession, selectors: Sequence[str], expected_count: Optional[int]) -> Tuple[int, ...]:
     """The NVML indices of the selected GPUs.  Raises GpuError."""
@@ -53,7 +55,7 @@ class Observer:
         indices: Sequence[int],
         protect_uids: FrozenSet[int] = frozenset(),
         protect_executables: Sequence[str] = (),
-        allowance: Allowance = Allowance(),
+        allowance: Allowance = _NOTHING_ALLOWED,
         holds_device: Optional[Callable[[int], Optional[bool]]] = None,
     ) -> None:
         self._session = session

@@ -145,6 +145,12 @@ _RULES: Tuple[_Rule, ...] = (
         "Install it into the environment of the interpreter that starts the server, or give another python.",
     ),
     _rule(
+        "warmup_failed",
+        r"Initialization failed\. warmup error",
+        "The server could not answer its own first request.",
+        "Read the error below it in the log; proxy variables without no_proxy for 127.0.0.1 are a usual cause.",
+    ),
+    _rule(
         "watchdog_timeout",
         r"watchdog timeout|<start>.*watchdog.*(?:expired|timed out)",
         "The server's watchdog ended it because it made no progress.",

@@ -60,6 +60,14 @@ def _is_current(item: ManagerFile) -> bool:
     return read_text(item.path) == item.text and (item.path.stat().st_mode & 0o777) == item.mode
 
 
+def obsolete(release: Release, paths: InstancePaths) -> List[Path]:
+    """Our file of secret arguments where the release has none: a key must not outlive its use."""
+    if release.secret_args:
+        return []
+    present = read_text(paths.secret_args_file)
+    return [paths.secret_args_file] if present is not None and is_ours(present) else []
+
+
 def managed_paths(paths: InstancePaths, manager: str, secret_args: bool) -> List[Path]:
     """The files that manager_files would write."""
     found = [paths.secret_args_file] if secret_args else []

@@ -22,6 +22,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.manager_fil
     foreign_file,
     foreign_message,
     manager_files,
+    obsolete,
     outdated,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import (
@@ -41,7 +42,8 @@ class Plan:
     """What has to be done; nothing where all fields but the first are empty.
 
     release is the one that counts afterwards; new: its file has to be written; current, last_good: the
-    release that the link shall name, "" to leave the link; remove: folders of old releases.
+    release that the link shall name, "" to leave the link; remove: folders of old releases;
+    obsolete: files that the release needs no more.
     """
 
     release: Release
@@ -50,11 +52,12 @@ class Plan:
     current: str = ""
     last_good: str = ""
     remove: List[Path] = field(default_factory=list)
+    obsolete: List[Path] = field(default_factory=list)
 
     @property
     def changes(self) -> bool:
         """Whether anything has to be done."""
-        return bool(self.new or self.files or self.current or self.last_good or self.remove)
+        return bool(self.new or self.files or self.current or self.last_good or self.remove or self.obsolete)
 
 
 def linked_id(link: Path) -> Optional[str]:
@@ -77,13 +80,14 @@ def plan_present(wanted: Release, paths: InstancePaths, now: datetime, replace_f
     """
     current = read_current(paths)
     if current is not None and current.content() == wanted.content():
-        return Plan(current, files=_files(current, paths, current.manager, replace_foreign))
+        files = _files(current, paths, current.manager, replace_foreign)
+        return Plan(current, files=files, obsolete=obsolete(current, paths))
     identity = release_id(now, wanted.digest())
     folder = paths.releases_dir / identity
     new = not folder.exists()
     release = replace(wanted, id=identity, created=f"{now:%Y-%m-%dT%H:%M:%SZ}") if new else read_release(folder)
     files = _files(release, paths, release.manager, replace_foreign)
-    return Plan(release, new=new, files=files, current=identity)
+    return Plan(release, new=new, files=files, current=identity, obsolete=obsolete(release, paths))
 
 
 def plan_restored(paths: InstancePaths, manager: str, replace_foreign: bool) -> Plan:
@@ -99,7 +103,7 @@ def plan_restored(paths: InstancePaths, manager: str, replace_foreign: bool) -> 
         )
     moved = linked_id(paths.current_link) != release.id
     files = _files(release, paths, manager, replace_foreign)
-    return Plan(release, files=files, current=release.id if moved else "")
+    return Plan(release, files=files, current=release.id if moved else "", obsolete=obsolete(release, paths))
 
 
 def plan_proven(paths: InstancePaths, keep: int) -> Plan:
@@ -143,5 +147,7 @@ def apply(plan: Plan, paths: InstancePaths) -> None:
         point_link(paths.current_link, f"releases/{plan.current}")
     if plan.last_good:
         point_link(paths.last_good_link, f"releases/{plan.last_good}")
+    for path in plan.obsolete:
+        path.unlink()
     for folder in plan.remove:
         shutil.rmtree(folder)

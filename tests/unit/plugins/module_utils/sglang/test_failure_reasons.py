@@ -76,6 +76,7 @@ STAMP = "[2026-01-02 03:04:05 TP3] "
             "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error",
             "nccl_error",
         ),
+        ("Initialization failed. warmup error: Traceback (most recent call last):", "warmup_failed"),
         ("Watchdog timeout (self.watchdog_last_forward_ct=12)", "watchdog_timeout"),
         ("Rank 0 scheduler died with exit code: -9", "killed"),
         ("PermissionError: [Errno 13] Permission denied: '/models/secret/config.json'", "permission_denied"),

@@ -94,6 +94,22 @@ def test_secret_arguments_have_a_file_of_their_own(paths):
     assert yaml.safe_load(paths.secret_args_file.read_text()) == {"api-key": 'a"b\\c: #', "admin-api-key": "null"}
 
 
+def test_a_key_that_is_needed_no_more_does_not_stay(paths):
+    deploy(paths, wanted(secret_args={"api-key": "sk-123456"}), proven=True)
+    plan = deploy(paths, wanted())
+    assert plan.obsolete == [paths.secret_args_file] and not paths.secret_args_file.exists()
+    assert not deploy(paths, wanted()).changes
+    # Going back brings it back.
+    release_store.apply(release_store.plan_restored(paths, "systemd", False), paths)
+    assert "sk-123456" in paths.secret_args_file.read_text()
+
+
+def test_a_secrets_file_of_somebody_else_stays(paths):
+    deploy(paths, wanted())
+    paths.secret_args_file.write_text("mine: 1\n")
+    assert deploy(paths, wanted(port=31000)).obsolete == []
+
+
 def test_proven_is_remembered_once(paths):
     plan = deploy(paths, wanted(), proven=True)
     assert read_last_good(paths) == plan.release
