@@ -25,6 +25,9 @@ LEFT_BY_TOOLS = (".ansible", ".git", "tests/output")
 
 def source_files() -> set[Path]:
     """Return the paths of the collection's files, relative to its root."""
+    if not (ROOT / ".git").exists():  # an unpacked archive of the sources
+        everything = {path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file()}
+        return {path for path in everything if path.parts[0] != "build" and "__pycache__" not in path.parts}
     listing = subprocess.run(
         # root may work on the checkout of another user
         ["git", "-c", f"safe.directory={ROOT}", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
