@@ -314,7 +314,7 @@ def session_of(record: PidRecord, procfs: ProcFs) -> List[ProcessInfo]:
     return [
         member
         for member in procfs.session_members(record.pid)
-        if member.pid != record.pid and member.start_time >= record.start_ticks and not member.dead
+        if member.pid != record.pid and member.start_time >= record.start_ticks and procfs.alive(member.identity)
     ]
 
 

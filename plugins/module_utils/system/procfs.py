@@ -64,7 +64,7 @@ class ProcessInfo:
 
     @property
     def dead(self) -> bool:
-        """Whether only the entry in the process table is left (a zombie holds no resources)."""
+        """Whether its main thread has ended; whether the process has too is for `ProcFs.alive` to say."""
         return self.state in _DEAD_STATES
 
     @property

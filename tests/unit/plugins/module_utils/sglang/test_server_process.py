@@ -105,6 +105,17 @@ def test_the_main_process_is_no_worker_of_itself():
     assert [member.pid for member in session_of(RECORD, Kernel(MAIN, process(4800)))] == [4800]
 
 
+def test_a_worker_whose_main_thread_ended_first_is_a_member_still():
+    class Threads(Kernel):
+        """Process 4800 runs on in another thread."""
+
+        def alive(self, identity):
+            return identity.pid == 4800 or super().alive(identity)
+
+    kernel = Threads(MAIN, process(4800, state="Z"), process(4801, state="Z"))
+    assert [member.pid for member in session_of(RECORD, kernel)] == [4800]
+
+
 @pytest.mark.parametrize(
     "kernel", [Kernel(MAIN, boot_id="other"), Kernel(process(4711, 5000), process(4800, 5001)), Kernel()]
 )
