@@ -13,13 +13,17 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import time
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Set, Tuple
+
+from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container, place_of
 
 # comm stands in parentheses and may itself contain spaces and parentheses, so the fields that
 # follow are counted from the *last* closing one.
 _FIELDS_AFTER_COMM = 20
 _LISTEN = "0A"  # st column of /proc/net/tcp
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in linux/proc_ns.h
 _DEAD_STATES = frozenset("ZXx")
 
 
@@ -38,8 +42,10 @@ class ProcessIdentity:
 class ProcessInfo:
     """One process at one moment.
 
-    state is the kernel's letter (R, S, D, Z, T, ...); exe is "" where it may not be read;
-    started_at is in seconds since the epoch.
+    state is the kernel's letter (R, S, D, Z, T, ...) for its first thread; live_thread is another
+    thread that lives on behind a first one that has ended; exe is "" where it may not be read;
+    started_at is in seconds since the epoch; namespace_pid is its PID inside its own PID namespace,
+    None where that is the reader's; container is what its control group tells, the outermost one.
     """
 
     pid: int
@@ -56,6 +62,9 @@ class ProcessInfo:
     cgroup: str
     unit: Optional[str]
     started_at: float
+    live_thread: Optional[int] = None
+    namespace_pid: Optional[int] = None
+    container: Optional[Container] = None
 
     @property
     def identity(self) -> ProcessIdentity:
@@ -64,8 +73,8 @@ class ProcessInfo:
 
     @property
     def dead(self) -> bool:
-        """Whether its main thread has ended; whether the process has too is for `ProcFs.alive` to say."""
-        return self.state in _DEAD_STATES
+        """Whether it has ended and only waits to be reaped."""
+        return self.state in _DEAD_STATES and self.live_thread is None
 
     @property
     def name(self) -> str:
@@ -115,18 +124,6 @@ def parse_cgroup(text: str) -> str:
     return named
 
 
-def unit_of_cgroup(path: str) -> Optional[str]:
-    """The systemd service or scope that a control group belongs to, if any.
-
-    The innermost unit counts: a user's service lives below user@UID.service.
-    """
-    for part in reversed(path.split("/")):
-        if part.endswith((".service", ".scope")):
-            # systemd escapes a few characters of a name in the cgroup's path as \xNN
-            return re.sub(r"\\x([0-9a-f]{2})", lambda m: chr(int(m.group(1), 16)), part)
-    return None
-
-
 def _address(raw: str) -> str:
     """Decode the hexadecimal address of /proc/net/tcp and tcp6 (words in host byte order)."""
     import socket
@@ -151,6 +148,14 @@ def parse_listening(text: str, port: int) -> List[Tuple[str, int]]:
         if int(hex_port, 16) == port:
             found.append((_address(address), int(fields[9])))
     return found
+
+
+def parse_status(text: str) -> Dict[str, object]:
+    """The effective user id and the PIDs in the nested namespaces, from /proc/PID/status."""
+    uid = re.search(r"^Uid:\s+\d+\s+(\d+)", text, re.MULTILINE)
+    pids = re.search(r"^NSpid:((?:\s+\d+)+)", text, re.MULTILINE)
+    nested = [int(number) for number in pids.group(1).split()] if pids else []
+    return {"uid": int(uid.group(1)) if uid else None, "namespace_pid": nested[-1] if len(nested) > 1 else None}
 
 
 def _user_name(uid: int) -> str:
@@ -186,6 +191,13 @@ class ProcFs:
         """The kernel's identifier of this boot: start times of another boot mean nothing."""
         return (self._text("sys/kernel/random/boot_id") or "").strip()
 
+    def in_pid_namespace(self) -> bool:
+        """Whether this process is in a PID namespace of its own, where it does not see all processes."""
+        try:
+            return os.stat(os.path.join(self.root, "self", "ns", "pid")).st_ino != _INITIAL_PID_NAMESPACE
+        except OSError:
+            return False
+
     def pid_max(self) -> int:
         """The first number that can no longer be a PID."""
         return int((self._text("sys/kernel/pid_max") or "4194304").strip())
@@ -196,6 +208,10 @@ class ProcFs:
             found = re.search(r"^btime (\d+)$", text, re.MULTILINE)
             self._boot_time = float(found.group(1)) if found else 0.0
         return self._boot_time
+
+    def ticks_now(self) -> int:
+        """Now, in the clock ticks in which start times are given."""
+        return int(time.clock_gettime(time.CLOCK_BOOTTIME) * self._ticks)
 
     # -- processes
 
@@ -227,26 +243,30 @@ class ProcFs:
         state = self.state(identity)
         if state not in _DEAD_STATES:
             return bool(state)
-        return self._has_live_thread(identity.pid)
+        return self._live_thread(identity.pid) is not None
 
-    def _has_live_thread(self, pid: int) -> bool:
+    def _live_thread(self, pid: int) -> Optional[int]:
+        """A thread that lives on where the first one has ended."""
         try:
-            threads = os.listdir(os.path.join(self.root, str(pid), "task"))
-        except OSError:
-            return False
+            threads = sorted(int(name) for name in os.listdir(os.path.join(self.root, str(pid), "task")))
+        except (OSError, ValueError):
+            return None
         for thread in threads:
             parsed = parse_stat(self._text(pid, "task", thread, "stat") or "")
             if parsed is not None and parsed["state"] not in _DEAD_STATES:
-                return True
-        return False
+                return thread
+        return None
 
     def read(self, pid: int) -> Optional[ProcessInfo]:
         """Everything about one process, or None where there is none."""
         stat = self._stat(pid)
         if stat is None:
             return None
+        live_thread = self._live_thread(pid) if stat["state"] in _DEAD_STATES else None
+        # The first thread, when it ends, takes its view of the process with it.
+        view = (pid,) if live_thread is None else (pid, "task", live_thread)
         try:
-            exe = os.readlink(os.path.join(self.root, str(pid), "exe"))
+            exe = os.readlink(os.path.join(self.root, *[str(part) for part in view], "exe"))
         except OSError:
             exe = ""
         if exe.endswith(" (deleted)"):  # the file was replaced by an upgrade; the name still tells
@@ -255,11 +275,13 @@ class ProcFs:
             uid = os.stat(os.path.join(self.root, str(pid))).st_uid
         except OSError:
             return None
-        status_uid = re.search(r"^Uid:\s+\d+\s+(\d+)", self._text(pid, "status") or "", re.MULTILINE)
-        if status_uid:  # the folder belongs to root where the process may not be dumped
-            uid = int(status_uid.group(1))
-        cmdline = self._text(pid, "cmdline") or ""
-        cgroup = parse_cgroup(self._text(pid, "cgroup") or "")
+        status = parse_status(self._text(pid, "status") or "")
+        if status["uid"] is not None:  # the folder belongs to root where the process may not be dumped
+            uid = int(str(status["uid"]))
+        cmdline = self._text(*view, "cmdline") or ""
+        cgroup = parse_cgroup(self._text(*view, "cgroup") or "")
+        place = place_of(cgroup)
+        unit = place.unit if place.container is None else place.guest_unit
         start_time = int(str(stat["start_time"]))
         return ProcessInfo(
             pid=pid,
@@ -274,8 +296,11 @@ class ProcFs:
             session=int(str(stat["session"])),
             pgid=int(str(stat["pgid"])),
             cgroup=cgroup,
-            unit=unit_of_cgroup(cgroup),
+            unit=unit.name if unit is not None else None,
             started_at=self._boot() + start_time / self._ticks,
+            live_thread=live_thread,
+            container=place.container,
+            namespace_pid=None if status["namespace_pid"] is None else int(str(status["namespace_pid"])),
         )
 
     def ancestors(self, pid: int) -> List[int]:

@@ -17,7 +17,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs impo
     parse_cgroup,
     parse_listening,
     parse_stat,
-    unit_of_cgroup,
 )
 
 TAIL = "S 10 20 30 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 987654 1000 10"
@@ -53,23 +52,6 @@ def test_a_torn_stat_is_no_process(text):
 )
 def test_cgroup_path(text, path):
     assert parse_cgroup(text) == path
-
-
-@pytest.mark.parametrize(
-    ("path", "unit"),
-    [
-        ("/system.slice/sglang-main.service", "sglang-main.service"),
-        ("/user.slice/user-0.slice/user@0.service/app.slice/job.service", "job.service"),
-        ("/user.slice/user-0.slice/session-3.scope", "session-3.scope"),
-        (r"/system.slice/system-x\x2dy.slice/x\x2dy@1.service", "x-y@1.service"),
-        ("/system.slice/docker-0abc.scope", "docker-0abc.scope"),
-        ("/", None),
-        ("", None),
-        ("/lxc/129", None),
-    ],
-)
-def test_unit_of_cgroup(path, unit):
-    assert unit_of_cgroup(path) == unit
 
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
