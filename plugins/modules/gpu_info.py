@@ -15,6 +15,8 @@ description:
   - Reads memory, state and processes of the selected GPUs and judges each as V(free), V(busy) or V(unknown).
   - A GPU that cannot be read does not fail the module, it is V(unknown) with a reason. NVML that cannot be used at
     all does.
+  - Tells of every process that uses a selected GPU or has it open, from the driver's lists, the descriptors of every
+    thread and the memory maps, with its user, systemd unit and container.
   - Changes nothing.
 extends_documentation_fragment:
   - inferops.sglang.gpu_selection
@@ -46,30 +48,46 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: result.gpus[:2] | map(attribute='verdict') | unique == ['free']
     fail_msg: "{{ result.gpus[:2] | map(attribute='message') | join(' ') }}"
+
+- name: Record what the idle GPUs of a workstation use
+  inferops.sglang.gpu_info:
+  become: true
+  register: idle
+
+- name: Wait later until they use no more than that and 100 MiB
+  inferops.sglang.gpu_wait_free:
+    baseline: "{{ idle.baseline }}"
+    max_used_mib: 100
+  become: true
 """
 
 RETURN = r"""
+reader:
+  description: How the GPUs were read, V(nvml) or V(nvidia_smi).
+  returned: when the driver could be asked
+  type: str
+  sample: nvml
 driver_version:
   description: The version of the NVIDIA driver.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: str
   sample: 580.159.04
 nvml_version:
   description: The version of the NVML library.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: str
   sample: 13.580.159.04
 selected:
   description:
     - The UUIDs that O(gpus) was resolved to, in the order of the indices. A GPU that could not be identified has
       none.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: str
   sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
 gpus:
   description: The selected GPUs, by ascending index.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -115,8 +133,9 @@ gpus:
       sample: 616
     memory_source:
       description:
-        - V(nvml_v2) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1) where it
-          contains it.
+        - V(nvml_v2) and V(nvidia_smi) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1)
+          and V(nvidia_smi_v1) where it contains it, V(mig_instances) where it is the sum over the GPU's MIG
+          instances.
         - Empty where the memory could not be read.
       returned: always
       type: str
@@ -138,6 +157,26 @@ gpus:
       returned: always
       type: str
       sample: none
+    addressing_mode:
+      description:
+        - V(none), V(hmm), V(ats) (the operating system may use the GPU's memory as its own, as on GH200),
+          V(not_supported) or V(unknown).
+      returned: always
+      type: str
+      sample: none
+    mig_devices:
+      description:
+        - The MIG instances of the GPU, each with C(uuid), C(gpu_instance), C(compute_instance), C(memory_total_mib)
+          and C(memory_used_mib). Empty without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
+    mig_instance:
+      description: The same keys where this entry is a MIG instance that O(gpus) names, else null.
+      returned: always
+      type: dict
+      sample: null
     verdict:
       description: V(free), V(busy) or V(unknown). What could not be read is never V(free).
       returned: always
@@ -147,9 +186,10 @@ gpus:
       description:
         - Why the GPU is not free, as a stable code; empty where it is.
         - For V(busy) one of V(holder) (a process is listed), V(memory) (allowed processes use more than they may) and
-          V(unattributed) (memory is in use and no process is listed).
-        - For V(unknown) V(hung), V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required),
-          V(not_supported), V(implausible_pid), V(inconsistent_memory) and others.
+          V(unattributed) (memory is in use and no living process is listed).
+        - For V(unknown) V(recovery_action) (the driver wants the GPU reset or its host rebooted), V(hung),
+          V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required), V(not_supported),
+          V(implausible_pid), V(inconsistent_memory) and others.
       returned: always
       type: str
       sample: ""
@@ -171,12 +211,15 @@ gpus:
       persistence_mode: enabled
       mig_mode: disabled
       recovery_action: none
+      addressing_mode: none
+      mig_devices: []
+      mig_instance: null
       verdict: free
       reason: ""
       message: 0 MiB used and no process listed.
 holders:
-  description: The processes on the selected GPUs, by ascending PID.
-  returned: when NVML could be used
+  description: The processes that use the selected GPUs or have them open, by ascending PID.
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -213,23 +256,29 @@ holders:
       type: str
       sample: /opt/sglang/bin/python3.12
     gpus:
-      description: The UUIDs of those selected GPUs that it uses.
+      description:
+        - The UUIDs of those selected GPUs that it uses, because the driver lists it there or because it inherited the
+          GPU from a listed process that has ended.
       returned: always
       type: list
       elements: str
       sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
     attached:
-      description: The UUIDs of GPUs that it merely has open. Always empty in this version.
+      description:
+        - The GPUs that it merely has open, as CUDA opens every GPU it may see. The selected ones come first, by UUID;
+          others by UUID where the driver tells it, else as their device node.
       returned: always
       type: list
       elements: str
       sample: []
     evidence:
-      description: The lists it was found in, of V(nvml_compute), V(nvml_graphics) and V(nvml_mps).
+      description:
+        - Where it was found, of V(nvml_compute), V(nvml_graphics), V(nvml_mps) (the driver's lists), V(fd) (an open
+          device, in any of its threads) and V(map) (a mapped device).
       returned: always
       type: list
       elements: str
-      sample: [nvml_compute]
+      sample: [fd, map, nvml_compute]
     memory_mib:
       description: The memory it uses on the selected GPUs together, in MiB. Null where the driver does not say.
       returned: always
@@ -241,6 +290,14 @@ holders:
       type: dict
       sample:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+    mig:
+      description:
+        - The MIG instances it runs on, each with the GPU's C(uuid), C(gpu_instance) and C(compute_instance). Empty
+          without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
     state:
       description:
         - The kernel's letter for its state, such as V(R), V(S), V(D), V(T) or V(Z); empty where there is no process.
@@ -248,14 +305,27 @@ holders:
       type: str
       sample: S
     unit:
-      description: The systemd unit it belongs to, null where there is none.
+      description: The systemd unit it belongs to (in a guest, the guest's), null where there is none.
       returned: always
       type: str
       sample: sglang-main.service
-    container:
-      description: The container it runs in. Always null in this version.
+    cgroup:
+      description: Its control group, empty where it is in none or there is no process.
       returned: always
       type: str
+      sample: /system.slice/sglang-main.service
+    container:
+      description:
+        - The container or guest it runs in, outermost first, with C(runtime) (V(docker), V(podman), V(containerd),
+          V(crio), V(kubernetes), V(lxc), V(nspawn), V(qemu) and others), C(id) (for a guest its name, on Proxmox the
+          VMID) and C(name) (empty where it is not known). Null outside of any.
+      returned: always
+      type: dict
+      sample: null
+    namespace_pid:
+      description: Its PID inside its own PID namespace, null where that is the one the module runs in.
+      returned: always
+      type: int
       sample: null
     protected:
       description: Whether M(inferops.sglang.gpu_reclaim) leaves it alone.
@@ -276,15 +346,33 @@ holders:
       exe: /opt/sglang/bin/python3.12
       gpus: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
       attached: []
-      evidence: [nvml_compute]
+      evidence: [fd, map, nvml_compute]
       memory_mib: 1634
       per_gpu_mib:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+      mig: []
       state: S
       unit: sglang-main.service
+      cgroup: /system.slice/sglang-main.service
       container: null
+      namespace_pid: null
       protected: false
       protected_by: ""
+uninspected:
+  description:
+    - How many processes could not be looked into, so that their open devices are not known. V(0) as root, except for
+      processes that are stuck in the driver.
+  returned: when the driver could be asked
+  type: int
+  sample: 0
+baseline:
+  description:
+    - The memory in use in MiB by UUID, of those selected GPUs that nobody is listed on. Record it while the host is
+      idle, for O(inferops.sglang.gpu_wait_free#module:baseline).
+  returned: when the driver could be asked
+  type: dict
+  sample:
+    GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 0
 reason:
   description: Why the module failed, as a stable code such as V(library_mismatch), V(count) or V(selection).
   returned: failure
@@ -296,37 +384,46 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, recovery
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_name, own_supervisors
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
+    EVERYTHING,
+    Observer,
+    Session,
+    select,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import look_result, recovery_warnings
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import baseline_of, look_result
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 
-def inspect(module: AnsibleModule, session: NvmlSession, procfs: ProcFs) -> dict[str, Any]:
+def inspect(module: AnsibleModule, session: Session, procfs: ProcFs) -> dict[str, Any]:
     """Take one look and return the module's result."""
-    indices = select(session, module.params["gpus"], module.params["expected_count"])
-    look = Observer(session, procfs, indices).look()
-    for warning in recovery_warnings(look.readings):
+    limits = options.limits_from(module.params, Allowance())
+    targets = select(session, module.params["gpus"], module.params["expected_count"])
+    names = container_name(own_supervisors(procfs))
+    look = Observer(session, procfs, targets, container_name=names).look(EVERYTHING, limits)
+    options.check_baseline(module.params, look.uuids)
+    for warning in recovery.warnings(look.readings):
         module.warn(warning)
-    return look_result(session.system, look, Limits(max_used_mib=module.params["max_used_mib"]))
+    return {**look_result(session, look, limits), "baseline": baseline_of(look)}
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={**options.selection_spec(), **options.free_spec()},
+        mutually_exclusive=options.mutually_exclusive(),
         supports_check_mode=True,
     )
     procfs = ProcFs()
     try:
         options.check_selection(module.params)
         options.check_free(module.params)
-        with open_session(module.params["nvml_timeout"], procfs) as session:
+        with open_session(module.params["nvml_timeout"], procfs, module.params["reader"]) as session:
             result = inspect(module, session, procfs)
     except PynvmlMissing as exc:
         module.fail_json(msg=missing_required_lib(DISTRIBUTION), reason="pynvml_missing", exception=exc.trace)

@@ -12,27 +12,33 @@ short_description: End the processes that use the selected NVIDIA GPUs
 version_added: 0.1.0
 author: ["inferops.sglang authors (@inferops)"]
 description:
-  - Ends the processes that NVML lists on the selected GPUs, first with SIGTERM, then with SIGKILL.
-  - A process is identified by its PID and its start time, and both are checked when it is signalled. A name never
-    decides anything.
-  - A process that is listed on a selected GPU is ended even if it uses other GPUs too. A process that is listed on
-    other
-    GPUs only is never touched.
+  - Ends the processes that hold the selected GPUs, first with SIGTERM, then with SIGKILL, and returns when the driver
+    has dropped them from its lists.
+  - A process is identified by its PID and its start time, and both are checked when it is signalled. A name, a process
+    group or a user never decides that a process is ended.
+  - A process that the driver lists on a selected GPU is ended even if it uses other GPUs too. A process that is listed
+    on other GPUs only is never touched, whatever it has open.
+  - A process that only has a selected GPU open (a descriptor of any thread, or a mapping) is ended if it has no other
+    GPU open and is no monitor; see O(attached).
+  - Where the driver lists a PID that has ended, that number is never signalled. A process that was forked from it and
+    keeps the GPU open is what holds the memory, and is ended. Where there is none, the PID is V(unresolved), and the
+    task fails if it stays on the list.
   - Never ended are the module itself and all its parents, PIDs up to 2, the daemons of the NVIDIA driver (persistence
-    daemon, DCGM host engine and exporter, fabric manager, NVLink subnet manager, IMEX, MPS control daemon and
-    server),
-    NVIDIA System Management, X servers and display managers, as told from their executables and systemd units, and
-    whoever O(protect_users) and O(protect_executables) name.
-  - A listed PID that is no process of this host (it has ended, or runs in another PID namespace), or whose process
-    has no
-    NVIDIA device open, is never signalled. It is V(unresolved), and if it stays on the list the task fails.
-  - The task fails before it signals anybody if the state of a selected GPU is V(unknown).
-  - It does not stop services. Where a service manager starts the process again, this is noticed if it happens at
-    once,
-    and the task fails and names the new process. Stop the service first.
+    daemon, DCGM host engine and exporter, fabric manager, NVLink subnet manager, IMEX, power daemon, MPS control daemon
+    and server), NVIDIA System Management, X servers, desktops and display managers, as told from their executables and
+    systemd units, and whoever the options O(protect_users) to O(protect_containers) and O(allow_users) to
+    O(allow_containers) name.
+  - Nobody is ended in circles. A process that comes back after it was ended (its unit has C(Restart=always), its
+    container a restart policy, supervisord or another parent starts it anew) is left alone, and the task fails and
+    names who starts it. Set O(stop_services), or stop that yourself.
+  - The clients of the CUDA Multi-Process Service are ended through its control daemon first, since a client that dies
+    in the middle of its work can hang the server.
+  - The task fails before it signals anybody if the state of a selected GPU cannot be read, or if the driver wants a
+    reboot or a drain.
   - Ending a process is not the end of the wait for its memory, so have M(inferops.sglang.gpu_wait_free) follow.
 extends_documentation_fragment:
   - inferops.sglang.gpu_selection
+  - inferops.sglang.gpu_allow
 options:
   grace:
     description:
@@ -42,17 +48,46 @@ options:
     default: 10.0
   kill_timeout:
     description:
-      - How many seconds to wait for the end of processes after SIGKILL, and then for NVML to drop them from its
+      - How many seconds to wait for the end of processes after SIGKILL, and then for the driver to drop them from its
         lists.
     type: float
     default: 60.0
   users:
     description:
       - End only processes of these users (names or numeric ids). Empty means of any user.
-      - Others stay, and are V(skipped).
+      - Others stay, and are V(skipped). A process must fit each of O(users), O(units), O(containers) and
+        O(command_pattern) that is set.
     type: list
     elements: str
     default: []
+  units:
+    description:
+      - End only processes of these systemd units, given as shell patterns. V(.service) may be left out.
+      - A unit inside a container or guest is none of the host's and fits nothing here.
+    type: list
+    elements: str
+    default: []
+  containers:
+    description: End only processes in these containers or guests. See O(allow_containers) for the forms.
+    type: list
+    elements: str
+    default: []
+  command_pattern:
+    description:
+      - End only processes whose command line contains a match of this regular expression (Python's). It narrows what
+        is ended, and never makes a process a holder.
+      - Command lines are compared on the host and never returned.
+    type: str
+    default: ""
+  attached:
+    description:
+      - What to do with processes that only have a selected GPU open, without being listed on it.
+      - V(exclusive) ends those that have no GPU outside the selection open and are no monitors. A monitor, such as
+        C(nvtop), only asks the driver questions and has neither C(/dev/nvidia-uvm) open nor anything mapped.
+      - V(any) ends all of them, V(never) none.
+    type: str
+    choices: [exclusive, any, never]
+    default: exclusive
   protect_users:
     description: Never end processes of these users (names or numeric ids).
     type: list
@@ -66,18 +101,42 @@ options:
     type: list
     elements: str
     default: []
-  allow_users:
-    description:
-      - Processes of these users (names or numeric ids) may stay. They are not ended, and are no RV(blockers).
+  protect_units:
+    description: Never end processes of these systemd units. See O(units) for the forms.
     type: list
     elements: str
     default: []
-  allow_executables:
-    description:
-      - Processes that run one of these executables may stay. See O(protect_executables) for the forms.
+  protect_containers:
+    description: Never end processes in these containers or guests. See O(allow_containers) for the forms.
     type: list
     elements: str
     default: []
+  stop_services:
+    description:
+      - Whether the systemd service, docker or podman container, supervisord program or service of an LXC guest that
+        runs a process is stopped, instead of killing what it would start again. What is left of it afterwards is
+        ended as usual.
+      - A service that also has processes on GPUs outside the selection is refused before anything is touched.
+      - Units that run other people's processes (SSH, cron, container engines, kubelet, slurmd, login sessions) and the
+        one that this task runs in are never stopped. Pods of Kubernetes cannot be stopped from here and are named.
+      - A stopped service stays stopped. It is neither disabled nor started again.
+    type: bool
+    default: false
+  service_timeout:
+    description: How many seconds one service gets to stop.
+    type: float
+    default: 90.0
+  stop_mps:
+    description:
+      - Whether the CUDA Multi-Process Service is shut down through its control daemon once its clients have ended. Its
+        server keeps some memory of the GPUs otherwise.
+      - Refused while it serves processes that are not ended.
+    type: bool
+    default: false
+  ignore_recovery_action:
+    description: Whether processes are ended although the driver wants the GPU drained or the host rebooted.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Reads and decides everything and signals nobody.
@@ -107,30 +166,46 @@ EXAMPLES = r"""
     users: [llm]
     grace: 30
   become: true
+
+- name: Stop the services and containers that use the GPUs, and end what they leave behind
+  inferops.sglang.gpu_reclaim:
+    stop_services: true
+    protect_units: ["weight-cache@*"]
+  become: true
+
+- name: End only what runs in one Proxmox guest, seen from its host
+  inferops.sglang.gpu_reclaim:
+    containers: ["lxc:129"]
+  become: true
 """
 
 RETURN = r"""
+reader:
+  description: How the GPUs were read, V(nvml) or V(nvidia_smi).
+  returned: when the driver could be asked
+  type: str
+  sample: nvml
 driver_version:
   description: The version of the NVIDIA driver.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: str
   sample: 580.159.04
 nvml_version:
   description: The version of the NVML library.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: str
   sample: 13.580.159.04
 selected:
   description:
     - The UUIDs that O(gpus) was resolved to, in the order of the indices. A GPU that could not be identified has
       none.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: str
   sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
 gpus:
   description: The selected GPUs, by ascending index.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -176,8 +251,9 @@ gpus:
       sample: 616
     memory_source:
       description:
-        - V(nvml_v2) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1) where it
-          contains it.
+        - V(nvml_v2) and V(nvidia_smi) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1)
+          and V(nvidia_smi_v1) where it contains it, V(mig_instances) where it is the sum over the GPU's MIG
+          instances.
         - Empty where the memory could not be read.
       returned: always
       type: str
@@ -199,6 +275,26 @@ gpus:
       returned: always
       type: str
       sample: none
+    addressing_mode:
+      description:
+        - V(none), V(hmm), V(ats) (the operating system may use the GPU's memory as its own, as on GH200),
+          V(not_supported) or V(unknown).
+      returned: always
+      type: str
+      sample: none
+    mig_devices:
+      description:
+        - The MIG instances of the GPU, each with C(uuid), C(gpu_instance), C(compute_instance), C(memory_total_mib)
+          and C(memory_used_mib). Empty without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
+    mig_instance:
+      description: The same keys where this entry is a MIG instance that O(gpus) names, else null.
+      returned: always
+      type: dict
+      sample: null
     verdict:
       description: V(free), V(busy) or V(unknown). What could not be read is never V(free).
       returned: always
@@ -208,9 +304,10 @@ gpus:
       description:
         - Why the GPU is not free, as a stable code; empty where it is.
         - For V(busy) one of V(holder) (a process is listed), V(memory) (allowed processes use more than they may) and
-          V(unattributed) (memory is in use and no process is listed).
-        - For V(unknown) V(hung), V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required),
-          V(not_supported), V(implausible_pid), V(inconsistent_memory) and others.
+          V(unattributed) (memory is in use and no living process is listed).
+        - For V(unknown) V(recovery_action) (the driver wants the GPU reset or its host rebooted), V(hung),
+          V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required), V(not_supported),
+          V(implausible_pid), V(inconsistent_memory) and others.
       returned: always
       type: str
       sample: ""
@@ -232,12 +329,15 @@ gpus:
       persistence_mode: enabled
       mig_mode: disabled
       recovery_action: none
+      addressing_mode: none
+      mig_devices: []
+      mig_instance: null
       verdict: free
       reason: ""
       message: 0 MiB used and no process listed.
 holders:
-  description: The processes on the selected GPUs, by ascending PID.
-  returned: when NVML could be used
+  description: The processes that use the selected GPUs or have them open, by ascending PID.
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -274,23 +374,29 @@ holders:
       type: str
       sample: /opt/sglang/bin/python3.12
     gpus:
-      description: The UUIDs of those selected GPUs that it uses.
+      description:
+        - The UUIDs of those selected GPUs that it uses, because the driver lists it there or because it inherited the
+          GPU from a listed process that has ended.
       returned: always
       type: list
       elements: str
       sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
     attached:
-      description: The UUIDs of GPUs that it merely has open. Always empty in this version.
+      description:
+        - The GPUs that it merely has open, as CUDA opens every GPU it may see. The selected ones come first, by UUID;
+          others by UUID where the driver tells it, else as their device node.
       returned: always
       type: list
       elements: str
       sample: []
     evidence:
-      description: The lists it was found in, of V(nvml_compute), V(nvml_graphics) and V(nvml_mps).
+      description:
+        - Where it was found, of V(nvml_compute), V(nvml_graphics), V(nvml_mps) (the driver's lists), V(fd) (an open
+          device, in any of its threads) and V(map) (a mapped device).
       returned: always
       type: list
       elements: str
-      sample: [nvml_compute]
+      sample: [fd, map, nvml_compute]
     memory_mib:
       description: The memory it uses on the selected GPUs together, in MiB. Null where the driver does not say.
       returned: always
@@ -302,6 +408,14 @@ holders:
       type: dict
       sample:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+    mig:
+      description:
+        - The MIG instances it runs on, each with the GPU's C(uuid), C(gpu_instance) and C(compute_instance). Empty
+          without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
     state:
       description:
         - The kernel's letter for its state, such as V(R), V(S), V(D), V(T) or V(Z); empty where there is no process.
@@ -309,14 +423,27 @@ holders:
       type: str
       sample: S
     unit:
-      description: The systemd unit it belongs to, null where there is none.
+      description: The systemd unit it belongs to (in a guest, the guest's), null where there is none.
       returned: always
       type: str
       sample: sglang-main.service
-    container:
-      description: The container it runs in. Always null in this version.
+    cgroup:
+      description: Its control group, empty where it is in none or there is no process.
       returned: always
       type: str
+      sample: /system.slice/sglang-main.service
+    container:
+      description:
+        - The container or guest it runs in, outermost first, with C(runtime) (V(docker), V(podman), V(containerd),
+          V(crio), V(kubernetes), V(lxc), V(nspawn), V(qemu) and others), C(id) (for a guest its name, on Proxmox the
+          VMID) and C(name) (empty where it is not known). Null outside of any.
+      returned: always
+      type: dict
+      sample: null
+    namespace_pid:
+      description: Its PID inside its own PID namespace, null where that is the one the module runs in.
+      returned: always
+      type: int
       sample: null
     protected:
       description: Whether M(inferops.sglang.gpu_reclaim) leaves it alone.
@@ -337,13 +464,16 @@ holders:
       exe: /opt/sglang/bin/python3.12
       gpus: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
       attached: []
-      evidence: [nvml_compute]
+      evidence: [fd, map, nvml_compute]
       memory_mib: 1634
       per_gpu_mib:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+      mig: []
       state: S
       unit: sglang-main.service
+      cgroup: /system.slice/sglang-main.service
       container: null
+      namespace_pid: null
       protected: false
       protected_by: ""
 processes:
@@ -387,23 +517,29 @@ processes:
       type: str
       sample: /opt/sglang/bin/python3.12
     gpus:
-      description: The UUIDs of those selected GPUs that it uses.
+      description:
+        - The UUIDs of those selected GPUs that it uses, because the driver lists it there or because it inherited the
+          GPU from a listed process that has ended.
       returned: always
       type: list
       elements: str
       sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
     attached:
-      description: The UUIDs of GPUs that it merely has open. Always empty in this version.
+      description:
+        - The GPUs that it merely has open, as CUDA opens every GPU it may see. The selected ones come first, by UUID;
+          others by UUID where the driver tells it, else as their device node.
       returned: always
       type: list
       elements: str
       sample: []
     evidence:
-      description: The lists it was found in, of V(nvml_compute), V(nvml_graphics) and V(nvml_mps).
+      description:
+        - Where it was found, of V(nvml_compute), V(nvml_graphics), V(nvml_mps) (the driver's lists), V(fd) (an open
+          device, in any of its threads) and V(map) (a mapped device).
       returned: always
       type: list
       elements: str
-      sample: [nvml_compute]
+      sample: [fd, map, nvml_compute]
     memory_mib:
       description: The memory it uses on the selected GPUs together, in MiB. Null where the driver does not say.
       returned: always
@@ -415,6 +551,14 @@ processes:
       type: dict
       sample:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+    mig:
+      description:
+        - The MIG instances it runs on, each with the GPU's C(uuid), C(gpu_instance) and C(compute_instance). Empty
+          without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
     state:
       description:
         - The kernel's letter for its state, such as V(R), V(S), V(D), V(T) or V(Z); empty where there is no process.
@@ -422,14 +566,27 @@ processes:
       type: str
       sample: S
     unit:
-      description: The systemd unit it belongs to, null where there is none.
+      description: The systemd unit it belongs to (in a guest, the guest's), null where there is none.
       returned: always
       type: str
       sample: sglang-main.service
-    container:
-      description: The container it runs in. Always null in this version.
+    cgroup:
+      description: Its control group, empty where it is in none or there is no process.
       returned: always
       type: str
+      sample: /system.slice/sglang-main.service
+    container:
+      description:
+        - The container or guest it runs in, outermost first, with C(runtime) (V(docker), V(podman), V(containerd),
+          V(crio), V(kubernetes), V(lxc), V(nspawn), V(qemu) and others), C(id) (for a guest its name, on Proxmox the
+          VMID) and C(name) (empty where it is not known). Null outside of any.
+      returned: always
+      type: dict
+      sample: null
+    namespace_pid:
+      description: Its PID inside its own PID namespace, null where that is the one the module runs in.
+      returned: always
+      type: int
       sample: null
     protected:
       description: Whether M(inferops.sglang.gpu_reclaim) leaves it alone.
@@ -443,11 +600,10 @@ processes:
       sample: ""
     action:
       description:
-        - V(terminated) (ended after SIGTERM), V(killed) (needed SIGKILL), V(vanished) (was gone before a signal
-          reached it),
-          V(survived), V(protected), V(skipped) (not of O(users)) or V(unresolved) (not known to be a process of this
-          host, so not signalled).
-        - In check mode V(would_terminate) instead of the first four.
+        - V(terminated) (ended after SIGTERM), V(killed) (needed SIGKILL), V(stopped_service) (ended with its service),
+          V(vanished) (was gone before a signal reached it), V(survived), V(protected), V(skipped) (left alone by an
+          option) or V(unresolved) (not known to be a process of this host, so not signalled).
+        - In check mode V(would_terminate) or V(would_stop_service) instead of the first five.
       returned: always
       type: str
       sample: terminated
@@ -476,13 +632,16 @@ processes:
       exe: /opt/sglang/bin/python3.12
       gpus: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
       attached: []
-      evidence: [nvml_compute]
+      evidence: [fd, map, nvml_compute]
       memory_mib: 1634
       per_gpu_mib:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+      mig: []
       state: S
       unit: null
+      cgroup: /user.slice/user-1000.slice/session-3.scope
       container: null
+      namespace_pid: null
       protected: false
       protected_by: ""
       action: terminated
@@ -497,7 +656,7 @@ survivors:
   sample: []
 remaining:
   description:
-    - The processes that are on the selected GPUs at the end, with the keys of RV(holders).
+    - The processes that use the selected GPUs at the end, or have them open, with the keys of RV(holders).
     - In check mode those that would stay.
   returned: when the selected GPUs could be read
   type: list
@@ -505,13 +664,19 @@ remaining:
   sample: []
 blockers:
   description:
-    - A sentence for each of RV(remaining) that keeps its GPU from being free, as neither O(allow_users) nor
-      O(allow_executables) covers it.
+    - A sentence for each of RV(remaining) that keeps its GPU from being free and is not allowed to stay.
     - In check mode it tells beforehand that the GPUs could not be freed.
   returned: when the selected GPUs could be read
   type: list
   elements: str
   sample: ["python3 (PID 900, alice): its user alice is not in users"]
+uninspected:
+  description:
+    - How many processes could not be looked into, so that their open devices are not known. V(0) as root, except for
+      processes that are stuck in the driver.
+  returned: when the driver could be asked
+  type: int
+  sample: 0
 elapsed:
   description: How long the module took, in seconds.
   returned: when the selected GPUs could be read
@@ -520,118 +685,185 @@ elapsed:
 reason:
   description:
     - Why the module failed, as a stable code.
-    - V(survivors), V(unresolved), V(retaken) (a new process is on the GPUs), V(unknown) (a GPU cannot be read), or
-      what
-      kept NVML from being used, such as V(library_mismatch), V(count) or V(selection).
+    - V(survivors), V(unresolved), V(retaken) (a process came back or a new one is on the GPUs), V(service) (a service
+      could not be stopped), V(unknown) (a GPU cannot be read), V(recovery_action) (the driver wants a reboot or a
+      drain), or what kept the driver from being asked, such as V(library_mismatch), V(count) or V(selection).
   returned: failure
   type: str
   sample: survivors
 """
 
 import time
-from typing import Any
+from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, reclaim
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import UNKNOWN, GpuError
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look, Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, reclaim_report, recovery
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_name, own_supervisors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import UNKNOWN, GpuError, Holder
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mps import MpsControl
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
+    EVERYTHING,
+    Look,
+    Observer,
+    Session,
+    select,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import END, Plan, plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import END, Plan
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import (
-    holder_results,
-    look_result,
-    not_free,
-    recovery_warnings,
-)
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.users import user_ids
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reclaim import Done, Reclaim, Settings
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import holder_results, look_result, not_free
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import outside_users, stoppable
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
-from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import end_processes
+from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import run as run_command
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.stuck import explain
+from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Supervisor
 
-LIMITS = Limits()
+# Whether a GPU is sound is asked separately: a reset is no reason not to end what uses the GPU.
+LIMITS = Limits(ignore_recovery=True)
 
 
-class Reclaim:
-    """One run: look, plan, act, look again."""
+class Task:
+    """One run of the module: look, plan, act, look again."""
 
-    def __init__(
-        self,
-        module: AnsibleModule,
-        session: NvmlSession,
-        procfs: ProcFs,
-        users: frozenset[int],
-        allowance: Allowance,
-    ) -> None:
+    def __init__(self, module: AnsibleModule, session: Session, procfs: ProcFs) -> None:
+        params = module.params
         self.module = module
-        self.params = module.params
         self.session = session
         self.procfs = procfs
-        self.users = users
-        self.allowance = allowance
         self.began = time.monotonic()
-
-    def run(self, observer: Observer) -> None:
-        """Do it, and leave the module with its result."""
-        before = observer.look()
-        for warning in recovery_warnings(before.readings):
-            self.module.warn(warning)
-        if any(verdict.state == UNKNOWN for verdict in before.verdicts(LIMITS)):
-            self.module.fail_json(
-                msg="Nobody was signalled, because not every selected GPU can be read. %s"
-                % " ".join(text for text in not_free(before, LIMITS) if " is %s " % UNKNOWN in text),
-                changed=False,
-                reason=UNKNOWN,
-                **look_result(self.session.system, before, LIMITS),
-            )
-        plan = plan_reclaim(before.holders, before.uuids, self.users)
-        if self.module.check_mode:
-            self.preview(before, plan)
-        self.act(observer, before, plan)
-
-    def preview(self, before: Look, plan: Plan) -> None:
-        """Leave with what would be done."""
-        doomed = frozenset(holder.pid for holder in plan.targets)
-        self.module.exit_json(
-            changed=bool(doomed),
-            processes=reclaim.planned_rows(plan),
-            survivors=[],
-            remaining=holder_results([holder for holder in before.holders if holder.pid not in doomed]),
-            blockers=reclaim.blockers([d for d in plan.decisions if d.action != END], self.allowance),
-            elapsed=self.elapsed(),
-            **self.diff(reclaim.diff_text(before.holders), reclaim.diff_text(before.holders, without=doomed)),
-            **look_result(self.session.system, before, LIMITS),
-        )
-
-    def act(self, observer: Observer, before: Look, plan: Plan) -> None:
-        """End the targets and leave with what became of them."""
-        outcomes = end_processes(
-            reclaim.identities(plan.targets), self.params["grace"], self.params["kill_timeout"], procfs=self.procfs
-        )
-        after = reclaim.settle(
-            observer.look,
-            leaving=reclaim.leaving_pids(plan, outcomes),
-            patience=reclaim.patience_for(outcomes, self.params["kill_timeout"]),
+        self.allowance = Allowance(options.who_from(params, "allow"))
+        self.supervisors = own_supervisors(procfs, params["grace"])
+        self.mps = MpsControl(run_command, procfs)
+        self.targets = select(session, params["gpus"], params["expected_count"])
+        self.observer = self.observe(self.targets)
+        self.reclaim = Reclaim(
+            self.observer,
+            options.rules_from(params),
+            Settings(params["grace"], params["kill_timeout"], params["service_timeout"], params["stop_mps"]),
+            procfs,
+            self.supervisors,
+            self.mps,
             clock=time.monotonic,
             sleep=time.sleep,
         )
-        rows = reclaim.final_rows(plan, outcomes, after)
-        result: dict[str, Any] = {
-            "changed": any(outcome.action in ("terminated", "killed") for outcome in outcomes),
-            "processes": rows,
-            "survivors": [row for row in rows if row["action"] == reclaim.SURVIVED],
-            "remaining": holder_results(after.holders),
-            "blockers": reclaim.blockers(
-                plan_reclaim(after.holders, before.uuids, self.users).decisions, self.allowance
+
+    def observe(self, targets: tuple[Target, ...]) -> Observer:
+        """Looks at these GPUs."""
+        return Observer(
+            self.session,
+            self.procfs,
+            targets,
+            protect=options.who_from(self.module.params, "protect"),
+            allowance=self.allowance,
+            container_name=container_name(self.supervisors),
+        )
+
+    def run(self) -> None:
+        """Do it, and leave the module with its result."""
+        before = self.observer.look(EVERYTHING, LIMITS)
+        for warning in recovery.warnings(before.readings):
+            self.module.warn(warning)
+        self.refuse_unsound(before)
+        plan = self.reclaim.plan(before)
+        keepers = self.reclaim.supervisors_of(plan)
+        services = stoppable(keepers) if self.module.params["stop_services"] else {}
+        self.refuse_outside(before, plan, services)
+        if self.module.check_mode:
+            self.preview(before, plan, keepers, services)
+        self.report(before, self.reclaim.run(before, plan, keepers, services))
+
+    # -- reasons not to begin
+
+    def refuse(self, before: Look, reason: str, why: str) -> None:
+        """Fail before anybody was signalled."""
+        self.module.fail_json(
+            msg="Nobody was signalled: %s" % why,
+            changed=False,
+            reason=reason,
+            **look_result(self.session, before, LIMITS),
+        )
+
+    def refuse_unsound(self, before: Look) -> None:
+        """A GPU that cannot be read may hold anybody; one that wants a reboot is not freed by ending processes."""
+        if not self.module.params["ignore_recovery_action"]:
+            beyond = recovery.beyond_processes(before.readings)
+            if beyond:
+                why = " ".join("GPU %d (%s): %s" % (r.index, r.uuid, recovery.sentence(r)) for r in beyond)
+                self.refuse(before, recovery.REASON, "%s Follow it, or set ignore_recovery_action." % why)
+        if any(verdict.state == UNKNOWN for verdict in before.verdicts(LIMITS)):
+            why = " ".join(text for text in not_free(before, LIMITS) if " is %s " % UNKNOWN in text)
+            self.refuse(before, UNKNOWN, "not every selected GPU can be read. %s" % why)
+
+    def refuse_outside(self, before: Look, plan: Plan, services: dict[int, Supervisor]) -> None:
+        """Services and MPS may reach beyond the selection; then they are not stopped."""
+        if services:
+            indices = {target.index for target in self.targets}
+            others = tuple(Target(i) for i in range(self.session.system.count) if i not in indices)
+            outside = self.observe(others).look().holders if others else ()
+            sentences = outside_users(services, outside, plan, self.supervisors.of)
+            if sentences:
+                self.refuse(before, "service", "%s." % ". ".join(sentences))
+        if self.module.params["stop_mps"]:
+            doomed = {holder.pid for holder in plan.targets}
+            served = self.mps.clients()
+            daemons = self.reclaim.mps_daemons(plan)
+            foreign = sorted(pid for pid in served if pid not in doomed and self.reclaim.mps_daemon_of(pid) in daemons)
+            if foreign:
+                self.refuse(
+                    before,
+                    "service",
+                    "stop_mps would end work of processes that are not to be ended: PID %s. End them first, or leave "
+                    "stop_mps out." % ", ".join(str(pid) for pid in foreign),
+                )
+
+    # -- results
+
+    def preview(
+        self, before: Look, plan: Plan, keepers: dict[int, Supervisor], services: dict[int, Supervisor]
+    ) -> None:
+        """Leave with what would be done."""
+        doomed = frozenset(holder.pid for holder in plan.targets)
+        rows = reclaim_report.planned_rows(plan, services, keepers)
+        self.mark_mps(rows, reclaim_report.WOULD_STOP_SERVICE)
+        self.module.exit_json(
+            changed=any(row["action"].startswith("would_") for row in rows),
+            processes=rows,
+            survivors=[],
+            remaining=holder_results([holder for holder in before.holders if holder.pid not in doomed]),
+            blockers=reclaim_report.blockers(
+                [d for d in plan.decisions if d.action != END], before, LIMITS, self.allowance
             ),
+            elapsed=self.elapsed(),
+            **self.diff(
+                reclaim_report.diff_text(before.holders), reclaim_report.diff_text(before.holders, without=doomed)
+            ),
+            **look_result(self.session, before, LIMITS),
+        )
+
+    def report(self, before: Look, done: Done) -> None:
+        """Leave with what became of the holders."""
+        rows = reclaim_report.final_rows(done)
+        if done.mps_stopped == "":
+            self.mark_mps(rows, reclaim_report.STOPPED_SERVICE)
+        after = self.reclaim.plan(done.after)
+        result: dict[str, Any] = {
+            "changed": done.changed,
+            "processes": rows,
+            "survivors": [row for row in rows if row["action"] == reclaim_report.SURVIVED],
+            "remaining": holder_results(done.after.holders),
+            "blockers": reclaim_report.blockers(after.decisions, done.after, LIMITS, self.allowance),
             "elapsed": self.elapsed(),
         }
-        result.update(self.diff(reclaim.diff_text(before.holders), reclaim.diff_text(after.holders)))
-        result.update(look_result(self.session.system, after, LIMITS))
-        problems = reclaim.problems(plan, outcomes, after, before.uuids, self.users)
+        result.update(self.diff(reclaim_report.diff_text(before.holders), reclaim_report.diff_text(done.after.holders)))
+        result.update(look_result(self.session, done.after, LIMITS))
+        problems = reclaim_report.problems(
+            done, after, self.reclaim.newcomers(done.after, done), self.why_stuck, self.supervisor_of
+        )
         if problems:
             sentences = [sentence for found in problems.values() for sentence in found]
             self.module.fail_json(
@@ -640,6 +872,22 @@ class Reclaim:
                 **result,
             )
         self.module.exit_json(**result)
+
+    def mark_mps(self, rows: list[dict[str, Any]], action: str) -> None:
+        """Say of the daemons of MPS that they are shut down."""
+        if self.module.params["stop_mps"]:
+            for row in rows:
+                if row["exe"].rpartition("/")[2].startswith("nvidia-cuda-mps-"):
+                    row.update(action=action, why="stop_mps")
+
+    def why_stuck(self, identity: ProcessIdentity) -> str:
+        """Why a process is still there after SIGKILL, and what to do."""
+        process = self.procfs.read(identity.pid)
+        return explain(process, self.procfs) if process is not None and process.identity == identity else ""
+
+    def supervisor_of(self, holder: Holder) -> Optional[Supervisor]:
+        """Who started a holder."""
+        return self.supervisors.of(holder.process) if holder.process is not None else None
 
     def elapsed(self) -> float:
         """Seconds since the start."""
@@ -663,21 +911,11 @@ def main() -> None:
         options.check_selection(module.params)
         options.check_reclaim(module.params)
         options.check_allow(module.params)
-        users = user_ids("users", module.params["users"])
-        protect_uids = user_ids("protect_users", module.params["protect_users"])
-        allowance = Allowance(
-            user_ids("allow_users", module.params["allow_users"]), tuple(module.params["allow_executables"])
-        )
-        with open_session(module.params["nvml_timeout"], procfs) as session:
-            observer = Observer(
-                session,
-                procfs,
-                select(session, module.params["gpus"], module.params["expected_count"]),
-                protect_uids=protect_uids,
-                protect_executables=module.params["protect_executables"],
-                allowance=allowance,
-            )
-            Reclaim(module, session, procfs, users, allowance).run(observer)
+        for verb in ("protect", "allow"):
+            options.who_from(module.params, verb)
+        options.rules_from(module.params)
+        with open_session(module.params["nvml_timeout"], procfs, module.params["reader"]) as session:
+            Task(module, session, procfs).run()
     except PynvmlMissing as exc:
         module.fail_json(msg=missing_required_lib(DISTRIBUTION), reason="pynvml_missing", exception=exc.trace)
     except GpuError as exc:

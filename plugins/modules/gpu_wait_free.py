@@ -13,19 +13,20 @@ version_added: 0.1.0
 author: ["inferops.sglang authors (@inferops)"]
 description:
   - Waits until each selected GPU has at most O(max_used_mib) MiB in use and no process listed on it, other than
-    allowed
-    ones, and has stayed so for O(stable_for) seconds.
+    allowed ones, and has stayed so for O(stable_for) seconds.
   - Memory and processes are both watched. A new process, or memory that rises again, starts the O(stable_for) seconds
     anew; at least three looks must agree.
+  - A process that merely has a GPU open does not make it busy. It is named where memory is in use that nobody is
+    listed for.
   - A GPU that cannot be read is never free. The task goes on waiting if that can pass (V(hung)) and fails at once if
-    it
-    cannot (V(lost), V(library_mismatch)).
+    it cannot (V(lost), V(library_mismatch), V(recovery_action)).
   - A protected process (see M(inferops.sglang.gpu_reclaim)) that is not allowed fails the task after O(stable_for)
     seconds, since nothing will end it.
   - Waits on the host itself in one process, so that a poll costs no connection. Changes nothing.
 extends_documentation_fragment:
   - inferops.sglang.gpu_selection
   - inferops.sglang.gpu_free
+  - inferops.sglang.gpu_allow
 options:
   timeout:
     description:
@@ -38,28 +39,15 @@ options:
     type: float
     default: 2.0
   interval:
-    description: The seconds between two looks, at least V(0.01) and not more than O(stable_for).
+    description:
+      - The seconds between two looks, at least V(0.01) and not more than O(stable_for).
+      - A look costs less than a millisecond for each GPU, and 30 ms and more with O(reader=nvidia_smi).
     type: float
-    default: 0.1
-  allow_users:
-    description:
-      - Processes of these users (names or numeric ids) may be on the GPUs, for example a cache that keeps model
-        weights.
-      - They are still watched. A new one starts O(stable_for) anew.
-    type: list
-    elements: str
-    default: []
-  allow_executables:
-    description:
-      - Processes that run one of these executables may be on the GPUs, given as an absolute path or as a file name
-        in any
-        folder.
-      - It is compared with C(/proc/PID/exe), so a Python program counts as its interpreter.
-    type: list
-    elements: str
-    default: []
+    default: 0.02
   allow_mib:
-    description: By how many MiB O(max_used_mib) is raised on each GPU that an allowed process is on.
+    description:
+      - By how many MiB O(max_used_mib) is raised on each GPU that an allowed process is on.
+      - Allowed processes are still watched, and a new one starts O(stable_for) anew.
     type: int
     default: 0
 attributes:
@@ -95,27 +83,32 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+reader:
+  description: How the GPUs were read, V(nvml) or V(nvidia_smi).
+  returned: when the driver could be asked
+  type: str
+  sample: nvml
 driver_version:
   description: The version of the NVIDIA driver.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: str
   sample: 580.159.04
 nvml_version:
   description: The version of the NVML library.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: str
   sample: 13.580.159.04
 selected:
   description:
     - The UUIDs that O(gpus) was resolved to, in the order of the indices. A GPU that could not be identified has
       none.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: str
   sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
 gpus:
   description: The selected GPUs, by ascending index.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -161,8 +154,9 @@ gpus:
       sample: 616
     memory_source:
       description:
-        - V(nvml_v2) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1) where it
-          contains it.
+        - V(nvml_v2) and V(nvidia_smi) where RV(gpus[].memory_used_mib) is without the driver's own memory, V(nvml_v1)
+          and V(nvidia_smi_v1) where it contains it, V(mig_instances) where it is the sum over the GPU's MIG
+          instances.
         - Empty where the memory could not be read.
       returned: always
       type: str
@@ -184,6 +178,26 @@ gpus:
       returned: always
       type: str
       sample: none
+    addressing_mode:
+      description:
+        - V(none), V(hmm), V(ats) (the operating system may use the GPU's memory as its own, as on GH200),
+          V(not_supported) or V(unknown).
+      returned: always
+      type: str
+      sample: none
+    mig_devices:
+      description:
+        - The MIG instances of the GPU, each with C(uuid), C(gpu_instance), C(compute_instance), C(memory_total_mib)
+          and C(memory_used_mib). Empty without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
+    mig_instance:
+      description: The same keys where this entry is a MIG instance that O(gpus) names, else null.
+      returned: always
+      type: dict
+      sample: null
     verdict:
       description: V(free), V(busy) or V(unknown). What could not be read is never V(free).
       returned: always
@@ -193,9 +207,10 @@ gpus:
       description:
         - Why the GPU is not free, as a stable code; empty where it is.
         - For V(busy) one of V(holder) (a process is listed), V(memory) (allowed processes use more than they may) and
-          V(unattributed) (memory is in use and no process is listed).
-        - For V(unknown) V(hung), V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required),
-          V(not_supported), V(implausible_pid), V(inconsistent_memory) and others.
+          V(unattributed) (memory is in use and no living process is listed).
+        - For V(unknown) V(recovery_action) (the driver wants the GPU reset or its host rebooted), V(hung),
+          V(crashed), V(lost), V(no_permission), V(library_mismatch), V(reset_required), V(not_supported),
+          V(implausible_pid), V(inconsistent_memory) and others.
       returned: always
       type: str
       sample: ""
@@ -217,12 +232,15 @@ gpus:
       persistence_mode: enabled
       mig_mode: disabled
       recovery_action: none
+      addressing_mode: none
+      mig_devices: []
+      mig_instance: null
       verdict: free
       reason: ""
       message: 0 MiB used and no process listed.
 holders:
-  description: The processes on the selected GPUs, by ascending PID.
-  returned: when NVML could be used
+  description: The processes that use the selected GPUs or have them open, by ascending PID.
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -259,23 +277,29 @@ holders:
       type: str
       sample: /opt/sglang/bin/python3.12
     gpus:
-      description: The UUIDs of those selected GPUs that it uses.
+      description:
+        - The UUIDs of those selected GPUs that it uses, because the driver lists it there or because it inherited the
+          GPU from a listed process that has ended.
       returned: always
       type: list
       elements: str
       sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
     attached:
-      description: The UUIDs of GPUs that it merely has open. Always empty in this version.
+      description:
+        - The GPUs that it merely has open, as CUDA opens every GPU it may see. The selected ones come first, by UUID;
+          others by UUID where the driver tells it, else as their device node.
       returned: always
       type: list
       elements: str
       sample: []
     evidence:
-      description: The lists it was found in, of V(nvml_compute), V(nvml_graphics) and V(nvml_mps).
+      description:
+        - Where it was found, of V(nvml_compute), V(nvml_graphics), V(nvml_mps) (the driver's lists), V(fd) (an open
+          device, in any of its threads) and V(map) (a mapped device).
       returned: always
       type: list
       elements: str
-      sample: [nvml_compute]
+      sample: [fd, map, nvml_compute]
     memory_mib:
       description: The memory it uses on the selected GPUs together, in MiB. Null where the driver does not say.
       returned: always
@@ -287,6 +311,14 @@ holders:
       type: dict
       sample:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+    mig:
+      description:
+        - The MIG instances it runs on, each with the GPU's C(uuid), C(gpu_instance) and C(compute_instance). Empty
+          without MIG.
+      returned: always
+      type: list
+      elements: dict
+      sample: []
     state:
       description:
         - The kernel's letter for its state, such as V(R), V(S), V(D), V(T) or V(Z); empty where there is no process.
@@ -294,14 +326,27 @@ holders:
       type: str
       sample: S
     unit:
-      description: The systemd unit it belongs to, null where there is none.
+      description: The systemd unit it belongs to (in a guest, the guest's), null where there is none.
       returned: always
       type: str
       sample: sglang-main.service
-    container:
-      description: The container it runs in. Always null in this version.
+    cgroup:
+      description: Its control group, empty where it is in none or there is no process.
       returned: always
       type: str
+      sample: /system.slice/sglang-main.service
+    container:
+      description:
+        - The container or guest it runs in, outermost first, with C(runtime) (V(docker), V(podman), V(containerd),
+          V(crio), V(kubernetes), V(lxc), V(nspawn), V(qemu) and others), C(id) (for a guest its name, on Proxmox the
+          VMID) and C(name) (empty where it is not known). Null outside of any.
+      returned: always
+      type: dict
+      sample: null
+    namespace_pid:
+      description: Its PID inside its own PID namespace, null where that is the one the module runs in.
+      returned: always
+      type: int
       sample: null
     protected:
       description: Whether M(inferops.sglang.gpu_reclaim) leaves it alone.
@@ -322,35 +367,45 @@ holders:
       exe: /opt/sglang/bin/python3.12
       gpus: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
       attached: []
-      evidence: [nvml_compute]
+      evidence: [fd, map, nvml_compute]
       memory_mib: 1634
       per_gpu_mib:
         GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e: 1634
+      mig: []
       state: S
       unit: sglang-main.service
+      cgroup: /system.slice/sglang-main.service
       container: null
+      namespace_pid: null
       protected: false
       protected_by: ""
+uninspected:
+  description:
+    - How many processes could not be looked into, so that their open devices are not known. V(0) as root, except for
+      processes that are stuck in the driver.
+  returned: when the driver could be asked
+  type: int
+  sample: 0
 elapsed:
   description: How long the wait took, in seconds.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: float
   sample: 3.412
 free_after:
   description: After how many seconds the GPUs were free for good. Null where they were not, and in check mode.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: float
   sample: 1.404
 samples:
   description: How often the GPUs were looked at.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: int
   sample: 34
 timeline:
   description:
     - What changed, in order of time, beginning with the first look at each GPU.
     - Memory that moves by 16 MiB or less is no change. There are at most 200 entries, the first and the last hundred.
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: list
   elements: dict
   contains:
@@ -400,7 +455,7 @@ timeline:
       reason: ""
 timeline_dropped:
   description: How many entries are missing in the middle of RV(timeline).
-  returned: when NVML could be used
+  returned: when the driver could be asked
   type: int
   sample: 0
 reason:
@@ -418,20 +473,20 @@ from typing import Any, List, Tuple
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, recovery
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_name, own_supervisors
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import FREE, GpuError
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look, Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
+    EVERYTHING,
+    Look,
+    Observer,
+    Session,
+    select,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import (
-    change_result,
-    look_result,
-    not_free,
-    recovery_warnings,
-)
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.users import user_ids
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import change_result, look_result, not_free
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import (
     TIMEOUT,
@@ -443,14 +498,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 
-def limits_from(params: dict[str, Any]) -> Limits:
-    """What counts as free.  Raises GpuError for a user that does not exist."""
-    allowance = Allowance(user_ids("allow_users", params["allow_users"]), tuple(params["allow_executables"]))
-    return Limits(params["max_used_mib"], params["allow_mib"], allowance)
-
-
 def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[WaitResult, Look]:
-    """Wait (in check mode: look once); returns how it ended and the last look."""
+    """Wait (in check mode: look once); returns how it ended and a last look at everything.
+
+    A free GPU was proven by the looks of the wait, so the last one adds who merely has it open.
+    """
     looks: List[Look] = []
 
     def sample() -> Any:
@@ -458,9 +510,10 @@ def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[Wai
         return samples_of(looks[0], limits)
 
     if module.check_mode:
+        look = observer.look(EVERYTHING, limits)
         timeline = Timeline()
-        timeline.add(0.0, sample())
-        return WaitResult(FREE, "", 0.0, None, 1, timeline), looks[0]
+        timeline.add(0.0, samples_of(look, limits))
+        return WaitResult(FREE, "", 0.0, None, 1, timeline), look
     result = wait_until_free(
         sample,
         timeout=module.params["timeout"],
@@ -469,7 +522,7 @@ def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[Wai
         clock=time.monotonic,
         sleep=time.sleep,
     )
-    return result, looks[0]
+    return result, observer.explain(looks[0], limits)
 
 
 def failure_message(params: dict[str, Any], result: WaitResult, look: Look, limits: Limits) -> str:
@@ -486,11 +539,15 @@ def failure_message(params: dict[str, Any], result: WaitResult, look: Look, limi
     return "Waiting longer is pointless (after %.1f s): %s." % (result.elapsed, result.why.rstrip("."))
 
 
-def run(module: AnsibleModule, session: NvmlSession, procfs: ProcFs, limits: Limits) -> None:
+def run(module: AnsibleModule, session: Session, procfs: ProcFs, limits: Limits) -> None:
     """Wait, and leave the module with the result."""
-    observer = Observer(session, procfs, select(session, module.params["gpus"], module.params["expected_count"]))
+    targets = select(session, module.params["gpus"], module.params["expected_count"])
+    # An engine is not asked while polling, unless an option needs its names.
+    names = container_name(own_supervisors(procfs)) if module.params["allow_containers"] else None
+    observer = Observer(session, procfs, targets, container_name=names)
+    options.check_baseline(module.params, observer.look().uuids)
     ended, look = wait(module, observer, limits)
-    for warning in recovery_warnings(look.readings):
+    for warning in recovery.warnings(look.readings):
         module.warn(warning)
     result = {
         "changed": False,
@@ -499,7 +556,7 @@ def run(module: AnsibleModule, session: NvmlSession, procfs: ProcFs, limits: Lim
         "samples": ended.samples,
         "timeline": [change_result(change) for change in ended.timeline.changes],
         "timeline_dropped": ended.timeline.dropped,
-        **look_result(session.system, look, limits),
+        **look_result(session, look, limits),
     }
     if ended.outcome != FREE:
         message = failure_message(module.params, ended, look, limits)
@@ -516,6 +573,7 @@ def main() -> None:
             **options.wait_spec(),
             **options.allow_spec(),
         },
+        mutually_exclusive=options.mutually_exclusive(),
         supports_check_mode=True,
     )
     procfs = ProcFs()
@@ -524,8 +582,8 @@ def main() -> None:
         options.check_free(module.params)
         options.check_wait(module.params)
         options.check_allow(module.params)
-        limits = limits_from(module.params)
-        with open_session(module.params["nvml_timeout"], procfs) as session:
+        limits = options.limits_from(module.params, Allowance(options.who_from(module.params, "allow")))
+        with open_session(module.params["nvml_timeout"], procfs, module.params["reader"]) as session:
             run(module, session, procfs, limits)
     except PynvmlMissing as exc:
         module.fail_json(msg=missing_required_lib(DISTRIBUTION), reason="pynvml_missing", exception=exc.trace)

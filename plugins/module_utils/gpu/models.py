@@ -18,6 +18,12 @@ UNKNOWN = "unknown"
 
 NVML_V1 = "nvml_v1"
 NVML_V2 = "nvml_v2"
+NVIDIA_SMI = "nvidia_smi"
+NVIDIA_SMI_V1 = "nvidia_smi_v1"
+# The sum over the GPU's MIG instances, where the figure of the whole GPU is denied.
+MIG_INSTANCES = "mig_instances"
+# Sources whose figure of used memory contains what the driver keeps for itself.
+WITH_RESERVED = frozenset([NVML_V1, NVIDIA_SMI_V1])
 
 COMPUTE = "compute"
 GRAPHICS = "graphics"
@@ -62,7 +68,11 @@ class SystemInfo:
 
 @dataclass(frozen=True)
 class GpuIdentity:
-    """Which GPU it is.  minor is the N of /dev/nvidiaN, which need not be the NVML index."""
+    """Which GPU it is.  minor is the N of /dev/nvidiaN, which need not be the NVML index.
+
+    A MIG instance that is looked at by itself has the index, PCI bus id and minor of its GPU, and a
+    UUID of its own.
+    """
 
     index: int
     uuid: str
@@ -75,8 +85,8 @@ class GpuIdentity:
 class MemoryReading:
     """A GPU's memory in MiB.
 
-    source nvml_v2: used is what processes allocated.  source nvml_v1: used also contains what the
-    driver keeps for itself (hundreds of MiB on some cards), and reserved_mib is not known.
+    used is what processes allocated.  Where the source is one of WITH_RESERVED, it also contains what
+    the driver keeps for itself (hundreds of MiB on some cards), and reserved_mib is not known.
     """
 
     total_mib: int
@@ -100,10 +110,22 @@ class ListedProcess:
 
 
 @dataclass(frozen=True)
+class MigDevice:
+    """One MIG instance of a GPU; uuid is "" and memory None where they could not be learnt."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+    memory: Optional[MemoryReading] = None
+
+
+@dataclass(frozen=True)
 class GpuReading:
-    """One GPU at one moment.
+    """One GPU at one moment, or one MIG instance of it (instance says which).
 
     With a failure the rest is what could be learnt nevertheless: never evidence that a GPU is free.
+    addressing_mode is none, hmm or ats (the operating system may own the GPU's memory),
+    not_supported or unknown.
     """
 
     index: int
@@ -113,6 +135,9 @@ class GpuReading:
     persistence_mode: str = UNKNOWN
     mig_mode: str = UNKNOWN
     recovery_action: str = UNKNOWN
+    addressing_mode: str = UNKNOWN
+    mig_devices: Tuple[MigDevice, ...] = ()
+    instance: Optional[MigDevice] = None
     failure: Optional[Failure] = None
 
     @property
@@ -120,14 +145,30 @@ class GpuReading:
         """The UUID, or "" where the GPU could not be identified."""
         return self.identity.uuid if self.identity else ""
 
+    @property
+    def minor(self) -> Optional[int]:
+        """The N of its /dev/nvidiaN, or None where it is not known."""
+        return self.identity.minor if self.identity else None
+
+
+@dataclass(frozen=True)
+class InstanceUse:
+    """Which MIG instance a process is listed on; uuid is the GPU's."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: Optional[int]
+
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that uses GPUs, joined from NVML's lists and /proc.
+    """A process that uses GPUs or has them open, joined from NVML's lists and /proc.
 
-    memory maps the UUID of each GPU it uses to MiB (None: the driver does not say).  doubt is "" or
-    says why this PID must not be signalled; process is None where the PID names no process that could
-    be the one the driver means.
+    memory maps the UUID of each GPU it uses to MiB (None: the driver does not say); attached are the
+    GPUs that it merely has open, by UUID, or as /dev/nvidiaN where the UUID was not asked for.
+    monitor: it only asks the driver questions, as nvtop does.  elsewhere: it has GPUs outside the
+    selection open.  doubt is "" or says why this PID must not be signalled; process is None where the
+    PID names no process that could be the one the driver means.
     """
 
     pid: int
@@ -136,6 +177,16 @@ class Holder:
     memory: Tuple[Tuple[str, Optional[int]], ...]
     evidence: Tuple[str, ...]
     protected_by: str = ""
+    attached: Tuple[str, ...] = ()
+    instances: Tuple[InstanceUse, ...] = ()
+    monitor: bool = False
+    elsewhere: bool = False
+    heir_of: Optional[int] = None
+
+    @property
+    def listed(self) -> bool:
+        """Whether the driver lists it."""
+        return any(kind.startswith("nvml_") for kind in self.evidence)
 
     @property
     def gpus(self) -> Tuple[str, ...]:
@@ -151,7 +202,7 @@ class Holder:
     def memory_mib(self) -> Optional[int]:
         """MiB on all its GPUs together; None where any part of it is not known."""
         known = [mib for _uuid, mib in self.memory if mib is not None]
-        return sum(known) if len(known) == len(self.memory) else None
+        return sum(known) if known and len(known) == len(self.memory) else None
 
     @property
     def key(self) -> Tuple[int, Optional[int]]:
@@ -160,17 +211,25 @@ class Holder:
 
     @property
     def label(self) -> str:
-        """It in words, for messages: PID, name, user, unit, state where that matters."""
+        """It in words, for messages: PID, name, user, unit, container, state where that matters."""
         if self.process is None:
             return "PID %d (%s)" % (self.pid, self.doubt)
-        words = "PID %d %s of %s" % (self.pid, self.process.name or "?", self.process.user)
+        words = "PID %d %s of %s" % (self.pid, printable(self.process.name) or "?", self.process.user)
         if self.process.unit:
             words += " in %s" % self.process.unit
+        if self.process.container:
+            words += " in %s" % self.process.container.label
         if self.process.state not in ("R", "S", "I"):
             words += " in state %s" % self.process.state
         if self.doubt:
             words += " (%s)" % self.doubt
         return words
+
+
+def printable(text: str, longest: int = 80) -> str:
+    """Text that a process chose, without what could steer a terminal, and not endless."""
+    shown = "".join(char if char.isprintable() else "?" for char in text)
+    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,15 @@ killed and, if even that does not end it, abandoned: it is never waited for with
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import signal
 import time
 from dataclasses import asdict
-from typing import Any, Callable, Dict, NoReturn, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, wire
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_reader import GpuReader
-
-_PR_SET_PDEATHSIG = 1
-_REAP_POLL = 0.002  # seconds between two looks whether a dismissed child has ended
+from ansible_collections.inferops.sglang.plugins.module_utils.system import disposable
 
 
 class ChildHung(Exception):
@@ -46,7 +42,9 @@ class Child:
                 os.close(descriptor)
             raise
         if self.pid == 0:
-            _child_main(requests_out, responses_in, parent, make_reader)
+            disposable.run_as_child(
+                parent, lambda: _serve(requests_out, responses_in, make_reader()), requests_out, responses_in
+            )
         os.close(requests_out)
         os.close(responses_in)
         self._received = b""
@@ -88,73 +86,17 @@ class Child:
         self._close_pipes()
         if patience > 0 and self.reap(patience):
             return True
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        return self.reap(max(patience, 0.1))
+        return disposable.kill_and_reap(self.pid, max(patience, 0.1))
 
     def reap(self, patience: float = 0.0) -> bool:
         """Whether it has ended, after waiting at most `patience` seconds.  Leaves no zombie behind."""
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                if os.waitpid(self.pid, os.WNOHANG)[0] == self.pid:
-                    return True
-            except ChildProcessError:  # reaped already
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_REAP_POLL)
+        return disposable.reap(self.pid, patience)
 
     def _close_pipes(self) -> None:
         if self._open:
             self._open = False
             os.close(self._requests)
             os.close(self._responses)
-
-
-def _child_main(requests: int, responses: int, parent: int, make_reader: Callable[[], GpuReader]) -> NoReturn:
-    """The child's whole life.  Never returns into the parent's code."""
-    try:
-        _die_with(parent)
-        _keep_only(requests, responses)
-        _serve(requests, responses, make_reader())
-    except BaseException:  # pylint: disable=broad-except
-        os._exit(1)
-    os._exit(0)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):  # the end of its input ends it too, only not inside a call
-        pass
-    if os.getppid() != parent:  # it ended in between
-        os._exit(0)
-
-
-def _keep_only(*wanted: int) -> None:
-    """Give up every inherited descriptor but these.
-
-    A child that cannot be killed must not keep the task's output open: whoever started the task waits
-    for the end of that output.
-    """
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        if number not in wanted:
-            os.dup2(nowhere, number)
-    try:
-        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:
-        numbers = list(range(3, 1024))
-    for number in numbers:
-        if number > 2 and number not in wanted:
-            try:
-                os.close(number)
-            except OSError:  # the descriptor of the listing itself
-                pass
 
 
 def _serve(requests: int, responses: int, reader: GpuReader) -> None:

@@ -9,12 +9,14 @@ could not be read never passes for an empty one.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple, TypeVar
+from dataclasses import replace
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple, TypeVar
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     COMPUTE,
     GRAPHICS,
+    MIG_INSTANCES,
     MPS,
     NVML_V1,
     NVML_V2,
@@ -24,6 +26,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     GpuReading,
     ListedProcess,
     MemoryReading,
+    MigDevice,
     SystemInfo,
 )
 
@@ -36,7 +39,10 @@ _LIST_ATTEMPTS = 3
 # The parts of memory v2 add up to the total exactly on sound drivers.
 _SUM_TOLERANCE_MIB = 64
 
-_RECOVERY_ACTIONS = {
+# nvmlDeviceAddressingModeType_t
+_ADDRESSING_MODES = {0: "none", 1: "hmm", 2: "ats"}
+
+RECOVERY_ACTIONS = {
     0: "none",
     1: "reset",
     2: "node_reboot",
@@ -59,6 +65,8 @@ _MEANS_NONE: Dict[str, FrozenSet[int]] = {
     GRAPHICS: frozenset([nvml_errors.NOT_SUPPORTED]),
     MPS: frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND]),
 }
+# Failures of a question about a whole GPU in MIG mode that its instances may still answer.
+_DENIED = frozenset(["no_permission", "not_supported"])
 # Errors of memory v2 after which v1 may still answer.
 _TRY_V1 = frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND, nvml_errors.ARGUMENT_VERSION_MISMATCH])
 
@@ -103,13 +111,17 @@ class GpuReader:
         except _Unreadable as exc:
             return GpuReading(index, failure=exc.failure)
         handle = self._handles[index]
+        # Asked first: a driver that wants a reboot may answer nothing after it.
+        recovery_action = self._recovery_action(handle)
         mig_mode = self._mig_mode(handle)
         memory: Optional[MemoryReading] = None
         processes: Tuple[ListedProcess, ...] = ()
+        mig: Tuple[Tuple[Any, MigDevice], ...] = ()
         failure: Optional[Failure] = None
         try:
-            memory = self._memory(handle, mig_mode)
-            processes = self._processes(handle, mig_mode)
+            mig = self._mig_devices(handle) if mig_mode == "enabled" else ()
+            memory = self._memory(handle, mig_mode, [device for _handle, device in mig])
+            processes = self._processes(handle, mig)
         except _Unreadable as exc:
             failure = exc.failure
         return GpuReading(
@@ -119,7 +131,9 @@ class GpuReader:
             processes=processes,
             persistence_mode=self._persistence_mode(handle),
             mig_mode=mig_mode,
-            recovery_action=self._recovery_action(handle),
+            recovery_action=recovery_action,
+            addressing_mode=self._addressing_mode(handle),
+            mig_devices=tuple(device for _handle, device in mig),
             failure=failure,
         )
 
@@ -158,7 +172,25 @@ class GpuReader:
                 return None
             raise
 
-    def _memory(self, handle: Any, mig_mode: str) -> MemoryReading:
+    def _memory(self, handle: Any, mig_mode: str, mig: Sequence[MigDevice]) -> MemoryReading:
+        """The memory of a whole GPU; where that is denied, what its MIG instances have together."""
+        doing = "reading its memory"
+        if mig_mode == "enabled":
+            doing += " (in MIG mode the memory of the whole GPU is shown to root only)"
+        try:
+            return self._memory_of(handle, doing)
+        except _Unreadable as exc:
+            parts = [device.memory for device in mig if device.memory is not None]
+            if exc.failure.code not in _DENIED or not mig or len(parts) != len(mig):
+                raise
+            return MemoryReading(
+                total_mib=sum(part.total_mib for part in parts),
+                used_mib=sum(part.used_mib for part in parts),
+                reserved_mib=None,
+                source=MIG_INSTANCES,
+            )
+
+    def _memory_of(self, handle: Any, doing: str) -> MemoryReading:
         try:
             version = getattr(self._pynvml, "nvmlMemory_v2", None)
             if version is None:
@@ -167,11 +199,8 @@ class GpuReader:
         except _Unreadable:
             raise
         except Exception as exc:  # pylint: disable=broad-except
-            doing = "reading its memory"
             if nvml_errors.nvml_code(exc) in _TRY_V1:
                 return _explained(doing, lambda: _memory_v1(self._call("nvmlDeviceGetMemoryInfo", handle)))
-            if mig_mode == "enabled":
-                doing += " (in MIG mode the memory of the whole GPU is shown to root only)"
             raise _Unreadable(nvml_errors.failure_of(exc, doing)) from exc
 
     def _persistence_mode(self, handle: Any) -> str:
@@ -192,43 +221,63 @@ class GpuReader:
             field = self._call("nvmlDeviceGetFieldValues", handle, [_FIELD_RECOVERY_ACTION])[0]
             if field.nvmlReturn:  # the call may succeed while this one value did not
                 return "not_supported" if _is_absence(int(field.nvmlReturn)) else UNKNOWN
-            return _RECOVERY_ACTIONS.get(int(field.value.uiVal), UNKNOWN)
+            return RECOVERY_ACTIONS.get(int(field.value.uiVal), UNKNOWN)
+        except Exception as exc:  # pylint: disable=broad-except
+            return "not_supported" if _is_absence(nvml_errors.nvml_code(exc)) else UNKNOWN
+
+    def _addressing_mode(self, handle: Any) -> str:
+        try:
+            answer = self._call("nvmlDeviceGetAddressingMode", handle)
+            return _ADDRESSING_MODES.get(int(getattr(answer, "value", answer)), UNKNOWN)
         except Exception as exc:  # pylint: disable=broad-except
             return "not_supported" if _is_absence(nvml_errors.nvml_code(exc)) else UNKNOWN
 
     # -- the three process lists
 
-    def _processes(self, handle: Any, mig_mode: str) -> Tuple[ListedProcess, ...]:
+    def _processes(self, handle: Any, mig: Sequence[Tuple[Any, MigDevice]]) -> Tuple[ListedProcess, ...]:
         found: List[ListedProcess] = []
         for kind, function in _LISTS:
-            read = self._list_with_mig if mig_mode == "enabled" else self._list
-            found.extend(read(handle, kind, function))
+            found.extend(
+                self._list_with_mig(handle, mig, kind, function) if mig else self._list(handle, kind, function)
+            )
         return tuple(sorted(found, key=lambda p: (p.pid, p.kind, p.gpu_instance or 0, p.compute_instance or 0)))
 
-    def _list_with_mig(self, handle: Any, kind: str, function: str) -> List[ListedProcess]:
-        """The whole GPU's list; where it is denied or empty, those of its MIG devices."""
-        try:
-            listed = self._list(handle, kind, function)
-            if listed:
-                return listed
-            denied: Optional[_Unreadable] = None
-        except _Unreadable as exc:
-            if exc.failure.code not in ("no_permission", "not_supported"):
-                raise
-            listed, denied = [], exc
-        try:
-            devices = self._mig_devices(handle)
-            for device in devices:
-                listed.extend(self._list(device, kind, function))
-        except _Unreadable:
-            if denied is not None:
-                raise denied from None
-            return listed  # the whole GPU's own list was readable, and it counts
-        if denied is not None and not devices:
-            raise denied
-        return listed
+    def _list_with_mig(
+        self, handle: Any, mig: Sequence[Tuple[Any, MigDevice]], kind: str, function: str
+    ) -> List[ListedProcess]:
+        """The lists of the MIG instances, and whom only the list of the whole GPU shows.
 
-    def _mig_devices(self, handle: Any) -> List[Any]:
+        Which of the two a driver fills depends on its version and on who asks, so both are read, and one
+        that is denied must be made up for by the other.
+        """
+        whole: List[ListedProcess] = []
+        denied: Optional[_Unreadable] = None
+        try:
+            whole = self._list(handle, kind, function)
+        except _Unreadable as exc:
+            if exc.failure.code not in _DENIED:
+                raise
+            denied = exc
+        parts: List[ListedProcess] = []
+        for part, device in mig:
+            try:
+                rows = self._list(part, kind, function)
+            except _Unreadable:
+                if denied is not None:
+                    raise denied from None
+                continue  # the whole GPU's own list was readable, and it counts
+            parts.extend(row if row.gpu_instance is not None else _within(row, device) for row in rows)
+        named = {(row.pid, row.gpu_instance, row.compute_instance) for row in parts}
+        pids = {row.pid for row in parts}
+        for row in whole:
+            key = (row.pid, row.gpu_instance, row.compute_instance)
+            if key not in named and not (row.gpu_instance is None and row.pid in pids):
+                parts.append(row)
+        return parts
+
+    def _mig_devices(self, handle: Any) -> Tuple[Tuple[Any, MigDevice], ...]:
+        """Handle and description of each MIG instance."""
+
         def ask() -> List[Any]:
             devices = []
             for slot in range(int(self._call("nvmlDeviceGetMaxMigDeviceCount", handle))):
@@ -239,7 +288,27 @@ class GpuReader:
                         raise
             return devices
 
-        return _explained("listing its MIG devices", ask)
+        found = []
+        for part in _explained("listing its MIG instances", ask):
+            memory: Optional[MemoryReading] = None
+            try:
+                memory = self._memory_of(part, "reading the memory of a MIG instance")
+            except _Unreadable as exc:
+                if exc.failure.code not in _DENIED:
+                    raise
+            found.append((part, self._mig_device(part, memory)))
+        return tuple(found)
+
+    def _mig_device(self, part: Any, memory: Optional[MemoryReading]) -> MigDevice:
+        def ask() -> MigDevice:
+            return MigDevice(
+                uuid=_text(self._call("nvmlDeviceGetUUID", part)),
+                gpu_instance=int(self._call("nvmlDeviceGetGpuInstanceId", part)),
+                compute_instance=int(self._call("nvmlDeviceGetComputeInstanceId", part)),
+                memory=memory,
+            )
+
+        return _explained("describing a MIG instance", ask)
 
     def _list(self, handle: Any, kind: str, function: str) -> List[ListedProcess]:
         try:
@@ -284,6 +353,11 @@ class GpuReader:
             gpu_instance=_instance(getattr(row, "gpuInstanceId", None)),
             compute_instance=_instance(getattr(row, "computeInstanceId", None)),
         )
+
+
+def _within(row: ListedProcess, device: MigDevice) -> ListedProcess:
+    """A row of an instance's list; some drivers leave out which instance that is."""
+    return replace(row, gpu_instance=device.gpu_instance, compute_instance=device.compute_instance)
 
 
 def _explained(doing: str, ask: Callable[[], T]) -> T:

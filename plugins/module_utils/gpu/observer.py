@@ -6,26 +6,49 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Callable, FrozenSet, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Optional, Sequence, Set, Tuple, Union
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu import device_files
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.holders import join
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import device_nodes, device_scan
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_inspector import DeviceInspector
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.holders import Sources, join
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mig import of_instance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuReading, Holder, Verdict
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance, Protection
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import check_count, plain_indices, resolve
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits, judge
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import (
+    Target,
+    check_count,
+    names_instances,
+    plain_targets,
+    resolve,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_session import SmiSession
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits, View, judge
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
 
+Session = Union[NvmlSession, SmiSession]
+
+# How much of /proc a look takes in, besides the driver's lists.
+NOTHING = "nothing"
+KNOWN = "known"  # the processes that an earlier look found to have a device open
+EVERYTHING = "everything"
+
+_NOBODY = Who()
 _NOTHING_ALLOWED = Allowance()
+# Hosts with more processes than that are scanned for private mappings only where memory is unexplained.
+_THOROUGH_UP_TO = 2000
 
 
-def select(session: NvmlSession, selectors: Sequence[str], expected_count: Optional[int]) -> Tuple[int, ...]:
-    """The NVML indices of the selected GPUs.  Raises GpuError."""
+def select(session: Session, selectors: Sequence[str], expected_count: Optional[int]) -> Tuple[Target, ...]:
+    """The selected GPUs and MIG instances.  Raises GpuError."""
     count = session.system.count
     check_count(count, expected_count)
-    plain = plain_indices(selectors, count)
-    return plain if plain is not None else resolve(selectors, session.identify(range(count)))
+    plain = plain_targets(selectors, count)
+    if plain is not None:
+        return plain
+    ask = session.read if names_instances(selectors) else session.identify
+    return resolve(selectors, ask(range(count)))
 
 
 @dataclass(frozen=True)
@@ -34,6 +57,7 @@ class Look:
 
     readings: Tuple[GpuReading, ...]
     holders: Tuple[Holder, ...]
+    view: View = View()
 
     @property
     def uuids(self) -> FrozenSet[str]:
@@ -42,7 +66,11 @@ class Look:
 
     def verdicts(self, limits: Limits) -> Tuple[Verdict, ...]:
         """One verdict for each reading."""
-        return tuple(judge(reading, self.holders, limits) for reading in self.readings)
+        return tuple(judge(reading, self.holders, limits, self.view) for reading in self.readings)
+
+    def unexplained(self, limits: Limits) -> bool:
+        """Whether memory is in use that nobody is listed for."""
+        return any(verdict.reason == "unattributed" for verdict in self.verdicts(limits))
 
 
 class Observer:
@@ -50,51 +78,109 @@ class Observer:
 
     def __init__(
         self,
-        session: NvmlSession,
+        session: Session,
         procfs: ProcFs,
-        indices: Sequence[int],
-        protect_uids: FrozenSet[int] = frozenset(),
-        protect_executables: Sequence[str] = (),
+        targets: Sequence[Target],
+        protect: Who = _NOBODY,
         allowance: Allowance = _NOTHING_ALLOWED,
-        holds_device: Optional[Callable[[int], Optional[bool]]] = None,
+        container_name: Optional[Callable[[ProcessInfo], str]] = None,
+        nodes: Optional[device_nodes.DeviceNodes] = None,
     ) -> None:
         self._session = session
         self._procfs = procfs
-        self._indices = tuple(indices)
-        self._uids = protect_uids
-        self._executables = tuple(protect_executables)
+        self._targets = tuple(targets)
+        self._protect = protect
         self._allowance = allowance
         self._me = os.getpid()
         self._ancestors = frozenset(procfs.ancestors(self._me))
-        if holds_device is None and device_files.driver_has_devices():
-            holds_device = device_files.holds_device
-        self._holds_device = holds_device
+        self._container_name = container_name
+        self._nodes = nodes or device_nodes.read_nodes()
+        self._names = device_nodes.uuids_by_minor()
         self._seen_holding: Set[ProcessIdentity] = set()
+        self._known: FrozenSet[ProcessIdentity] = frozenset()
+        self._namespaced = procfs.in_pid_namespace()
+        self._uninspected = 0
 
-    def look(self) -> Look:
-        """The state now."""
-        readings = tuple(self._without_us(reading) for reading in self._session.read(self._indices))
+    def look(self, scan: str = NOTHING, limits: Optional[Limits] = None) -> Look:
+        """The state now.
+
+        With limits, a crowded host is searched more thoroughly where memory is unexplained under them.
+        """
+        readings = self._read()
+        if scan == EVERYTHING and limits is not None:
+            return self.explain(Look(readings, ()), limits)
+        listed = frozenset(process.pid for reading in readings for process in reading.processes)
+        return self._join(readings, self._scan(scan, listed))
+
+    def explain(self, look: Look, limits: Limits) -> Look:
+        """The same look with everybody who has a GPU open; it reads no GPU again, as that was the proof."""
+        listed = frozenset(process.pid for reading in look.readings for process in reading.processes)
+        seen = self._join(look.readings, self._scan(EVERYTHING, listed))
+        if self._crowded and seen.unexplained(limits):
+            seen = self._join(look.readings, self._scan(EVERYTHING, listed, thorough=True))
+        return seen
+
+    def _read(self) -> Tuple[GpuReading, ...]:
+        indices = sorted({target.index for target in self._targets})
+        whole: Dict[int, GpuReading] = {r.index: self._without_us(r) for r in self._session.read(indices)}
+        return tuple(
+            of_instance(whole[target.index], target.mig_uuid) if target.mig_uuid else whole[target.index]
+            for target in self._targets
+        )
+
+    def _join(self, readings: Tuple[GpuReading, ...], scan: Optional[device_scan.Scan]) -> Look:
         protection = Protection(
             own=self._session.pids | {self._me},
             ancestors=self._ancestors,
-            uids=self._uids,
-            executables=self._executables,
+            who=self._protect,
             allowance=self._allowance,
         )
-        return Look(readings, join(readings, self._procfs.read, protection.reason, self._holds))
+        sources = Sources(
+            self._process, protection.reason, self._holds, scan, lambda n: self._names.get(n, "/dev/nvidia%d" % n)
+        )
+        view = View(scan is not None, self._namespaced, self._uninspected)
+        return Look(readings, join(readings, sources), view)
+
+    def _process(self, pid: int) -> Optional[ProcessInfo]:
+        """A process, with the name of its container where somebody knows it."""
+        process = self._procfs.read(pid)
+        if process is None or process.container is None or self._container_name is None:
+            return process
+        return replace(process, container=replace(process.container, name=self._container_name(process)))
+
+    # -- who has devices open
+
+    @property
+    def _crowded(self) -> bool:
+        return len(self._procfs.pids()) > _THOROUGH_UP_TO
+
+    def _scan(self, what: str, listed: FrozenSet[int], thorough: bool = False) -> Optional[device_scan.Scan]:
+        if what == NOTHING:
+            return None
+        ours = self._session.pids | {self._me, 1, 2}
+        pids = [pid for pid in self._procfs.pids() if pid not in ours]
+        if what == KNOWN:
+            pids = sorted(listed.union(identity.pid for identity in self._known).intersection(pids))
+        inspector = DeviceInspector(self._procfs, self._nodes, thorough or not self._crowded)
+        found = device_scan.scan(inspector, pids)
+        if what == EVERYTHING:
+            self._known = frozenset(found.found)
+            self._uninspected = found.uninspected + len(found.stuck)
+        self._seen_holding.update(found.found)
+        return found
 
     def _without_us(self, reading: GpuReading) -> GpuReading:
-        """The reading without the processes that ask NVML for this very task."""
+        """The reading without the processes that ask the driver for this very task."""
         ours = self._session.pids
         return replace(reading, processes=tuple(p for p in reading.processes if p.pid not in ours))
 
     def _holds(self, process: ProcessInfo) -> Optional[bool]:
-        """Whether the process has an NVIDIA device open; remembered, as a look at all its files is not cheap."""
-        if self._holds_device is None:
+        """Whether the process has a device of the driver open; remembered, as finding out is not cheap."""
+        if not self._nodes.present:
             return None
         if process.identity in self._seen_holding:
             return True
-        holds = self._holds_device(process.pid)
+        holds = DeviceInspector(self._procfs, self._nodes).holds_any(process.pid)
         if holds:
             self._seen_holding.add(process.identity)
         return holds

@@ -8,26 +8,49 @@ Everything is checked before anything is touched; an error names option, value a
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Mapping, Optional
+import re
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure, GpuError
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import DEFAULT_MAX_USED_MIB
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import AUTO, READERS
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import (
+    ANY,
+    EXCLUSIVE,
+    NEVER,
+    Filters,
+    Rules,
+    compile_pattern,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.users import user_ids
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 
 Spec = Dict[str, Dict[str, Any]]
+
+
+def _strings(**more: Any) -> Dict[str, Any]:
+    return {"type": "list", "elements": "str", "default": [], **more}
 
 
 def selection_spec() -> Spec:
     """Options of every GPU module."""
     return {
-        "gpus": {"type": "list", "elements": "str", "default": []},
+        "gpus": _strings(),
         "expected_count": {"type": "int"},
         "nvml_timeout": {"type": "float", "default": 10.0},
+        "reader": {"type": "str", "choices": list(READERS), "default": AUTO},
     }
 
 
 def free_spec() -> Spec:
     """Options of the modules that let the user say what counts as free."""
-    return {"max_used_mib": {"type": "int", "default": DEFAULT_MAX_USED_MIB}}
+    return {
+        "max_used_mib": {"type": "int"},
+        "max_used_fraction": {"type": "float"},
+        "baseline": {"type": "dict", "default": {}},
+        "ignore_recovery_action": {"type": "bool", "default": False},
+    }
 
 
 def reclaim_spec() -> Spec:
@@ -35,17 +58,29 @@ def reclaim_spec() -> Spec:
     return {
         "grace": {"type": "float", "default": 10.0},
         "kill_timeout": {"type": "float", "default": 60.0},
-        "users": {"type": "list", "elements": "str", "default": []},
-        "protect_users": {"type": "list", "elements": "str", "default": []},
-        "protect_executables": {"type": "list", "elements": "str", "default": []},
+        "users": _strings(),
+        "units": _strings(),
+        "containers": _strings(),
+        "command_pattern": {"type": "str", "default": ""},
+        "attached": {"type": "str", "choices": [EXCLUSIVE, ANY, NEVER], "default": EXCLUSIVE},
+        "protect_users": _strings(),
+        "protect_executables": _strings(),
+        "protect_units": _strings(),
+        "protect_containers": _strings(),
+        "stop_services": {"type": "bool", "default": False},
+        "service_timeout": {"type": "float", "default": 90.0},
+        "stop_mps": {"type": "bool", "default": False},
+        "ignore_recovery_action": {"type": "bool", "default": False},
     }
 
 
 def allow_spec() -> Spec:
     """Options of the modules that accept that some processes stay."""
     return {
-        "allow_users": {"type": "list", "elements": "str", "default": []},
-        "allow_executables": {"type": "list", "elements": "str", "default": []},
+        "allow_users": _strings(),
+        "allow_executables": _strings(),
+        "allow_units": _strings(),
+        "allow_containers": _strings(),
     }
 
 
@@ -54,9 +89,14 @@ def wait_spec() -> Spec:
     return {
         "timeout": {"type": "float", "default": 120.0},
         "stable_for": {"type": "float", "default": 2.0},
-        "interval": {"type": "float", "default": 0.1},
+        "interval": {"type": "float", "default": 0.02},
         "allow_mib": {"type": "int", "default": 0},
     }
+
+
+def mutually_exclusive() -> List[Sequence[str]]:
+    """Options of `free_spec` that contradict each other."""
+    return [("max_used_mib", "max_used_fraction")]
 
 
 def check_selection(params: Mapping[str, Any]) -> None:
@@ -71,19 +111,37 @@ def check_selection(params: Mapping[str, Any]) -> None:
 
 def check_free(params: Mapping[str, Any]) -> None:
     """Check the values of `free_spec`.  Raises GpuError."""
-    _mib(params, "max_used_mib")
+    if params["max_used_mib"] is not None:
+        _mib(params, "max_used_mib")
+    fraction = params["max_used_fraction"]
+    if fraction is not None and not 0 <= fraction < 1:  # also refuses "not a number"
+        _reject("max_used_fraction", fraction, "give a part of all memory, from 0 to below 1")
+    for uuid, mib in params["baseline"].items():
+        if not str(uuid).startswith(("GPU-", "MIG-")):
+            _reject("baseline", uuid, "give MiB by UUID, as gpu_info returns them under baseline")
+        if not str(mib).isdigit():
+            _reject("baseline", mib, "give a number of MiB, 0 or more, for %s" % uuid)
 
 
 def check_reclaim(params: Mapping[str, Any]) -> None:
     """Check the values of `reclaim_spec`.  Raises GpuError."""
     _seconds(params, "grace", least=0.0)
     _seconds(params, "kill_timeout", above=0.0)
+    _seconds(params, "service_timeout", above=0.0)
     _executables(params, "protect_executables")
+    for option in ("units", "protect_units", "containers", "protect_containers"):
+        _patterns(params, option)
+    try:
+        compile_pattern(params["command_pattern"])
+    except re.error as exc:
+        _reject("command_pattern", params["command_pattern"], "give a regular expression of Python (%s)" % exc)
 
 
 def check_allow(params: Mapping[str, Any]) -> None:
     """Check the values of `allow_spec`.  Raises GpuError."""
     _executables(params, "allow_executables")
+    _patterns(params, "allow_units")
+    _patterns(params, "allow_containers")
 
 
 def check_wait(params: Mapping[str, Any]) -> None:
@@ -97,6 +155,56 @@ def check_wait(params: Mapping[str, Any]) -> None:
     if params["interval"] > params[longest]:
         _reject("interval", params["interval"], "it must not be longer than %s (%g)" % (longest, params[longest]))
     _mib(params, "allow_mib")
+
+
+def check_baseline(params: Mapping[str, Any], uuids: FrozenSet[str]) -> None:
+    """Check that a baseline, if there is one, tells of each selected GPU.  Raises GpuError."""
+    lacking = sorted(uuids.difference(params["baseline"])) if params["baseline"] else []
+    if lacking:
+        raise GpuError(
+            Failure(
+                "option",
+                "baseline says nothing about %s" % ", ".join(lacking),
+                "Record it anew on this host with gpu_info while these GPUs are idle",
+                permanent=True,
+            )
+        )
+
+
+def limits_from(params: Mapping[str, Any], allowance: Allowance) -> Limits:
+    """What counts as free, from `free_spec` and, where the module has it, allow_mib."""
+    return Limits(
+        max_used_mib=params["max_used_mib"],
+        max_used_fraction=params["max_used_fraction"],
+        baseline={str(uuid): int(mib) for uuid, mib in params["baseline"].items()},
+        allow_mib=params.get("allow_mib", 0),
+        allowance=allowance,
+        ignore_recovery=params["ignore_recovery_action"],
+    )
+
+
+def who_from(params: Mapping[str, Any], verb: str) -> Who:
+    """Whom the options VERB_users, VERB_executables, VERB_units and VERB_containers name.
+
+    Raises GpuError for a user that does not exist.
+    """
+    return Who(
+        uids=user_ids(verb + "_users", params[verb + "_users"]),
+        executables=tuple(params[verb + "_executables"]),
+        units=tuple(params[verb + "_units"]),
+        containers=tuple(params[verb + "_containers"]),
+    )
+
+
+def rules_from(params: Mapping[str, Any]) -> Rules:
+    """Which holders are to be ended, from `reclaim_spec`.  Raises GpuError for a user that does not exist."""
+    filters = Filters(
+        uids=user_ids("users", params["users"]),
+        units=tuple(params["units"]),
+        containers=tuple(params["containers"]),
+        command=compile_pattern(params["command_pattern"]),
+    )
+    return Rules(filters, params["attached"])
 
 
 def _seconds(
@@ -120,6 +228,12 @@ def _executables(params: Mapping[str, Any], option: str) -> None:
     for entry in params[option]:
         if not entry or ("/" in entry and not entry.startswith("/")) or entry.endswith("/"):
             _reject(option, entry, "give an absolute path, or a file name without a folder")
+
+
+def _patterns(params: Mapping[str, Any], option: str) -> None:
+    for entry in params[option]:
+        if not entry.strip() or entry.endswith(":"):
+            _reject(option, entry, "give a name or a shell pattern, or leave the entry out")
 
 
 def _reject(option: str, value: Any, remedy: str) -> None:

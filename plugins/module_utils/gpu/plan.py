@@ -4,17 +4,61 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import FrozenSet, Sequence, Tuple
+from typing import FrozenSet, Optional, Pattern, Sequence, Tuple
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import container_matches, unit_matches
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Holder
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
 
 END = "end"
 PROTECTED = "protected"
 SKIPPED = "skipped"
 UNRESOLVED = "unresolved"
 
+# What a process is to which a descriptor or a mapping is the only tie (option attached).
+EXCLUSIVE = "exclusive"
+ANY = "any"
+NEVER = "never"
+
 _UNREADABLE = "its executable cannot be read, so it may be a protected one: run the task as root (become: true)"
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which processes may be ended at all: those that fit every filter that is set.
+
+    uids are user ids; units and containers are entries as in matching.py; command is searched in the
+    command line.
+    """
+
+    uids: FrozenSet[int] = frozenset()
+    units: Tuple[str, ...] = ()
+    containers: Tuple[str, ...] = ()
+    command: Optional[Pattern[str]] = None
+
+    def refuses(self, process: ProcessInfo) -> str:
+        """Why a process does not fit, or ""."""
+        if self.uids and process.uid not in self.uids:
+            return "its user %s is not in users" % process.user
+        container = process.container
+        if self.units and (container is not None or not unit_matches(process.unit or "", self.units)):
+            return "%s is not in units" % ("its unit %s" % process.unit if process.unit else "a process without a unit")
+        if self.containers and (container is None or not container_matches(container, self.containers)):
+            where = "its container %s" % container.label if container is not None else "a process without a container"
+            return "%s is not in containers" % where
+        if self.command is not None and not self.command.search(" ".join(process.argv)):
+            return "command_pattern does not fit its command line"
+        return ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the task was told: filters, and what to do with processes that merely have a GPU open."""
+
+    filters: Filters = Filters()
+    attached: str = EXCLUSIVE
 
 
 @dataclass(frozen=True)
@@ -42,22 +86,50 @@ class Plan:
         return self.having(END)
 
 
-def plan_reclaim(holders: Sequence[Holder], selected: FrozenSet[str], users: FrozenSet[int]) -> Plan:
-    """Decide about every holder of the selected GPUs (UUIDs); others are left out.
-
-    users: end only processes of these user ids; empty: of any.
-    """
-    mine = [holder for holder in holders if selected.intersection(holder.gpus)]
-    return Plan(tuple(_decide(holder, users) for holder in sorted(mine, key=lambda holder: holder.pid)))
+def plan_reclaim(holders: Sequence[Holder], selected: FrozenSet[str], rules: Rules) -> Plan:
+    """Decide about every holder that uses a selected GPU (UUIDs) or has it open; others are left out."""
+    mine = [holder for holder in holders if selected.intersection(holder.gpus + holder.attached)]
+    return Plan(tuple(_decide(holder, selected, rules) for holder in sorted(mine, key=lambda holder: holder.pid)))
 
 
-def _decide(holder: Holder, users: FrozenSet[int]) -> Decision:
+def _decide(holder: Holder, selected: FrozenSet[str], rules: Rules) -> Decision:
     if holder.protected_by:
         return Decision(holder, PROTECTED, holder.protected_by)
     if holder.process is None or holder.doubt:
         return Decision(holder, UNRESOLVED, holder.doubt)
-    if users and holder.process.uid not in users:
-        return Decision(holder, SKIPPED, "its user %s is not in users" % holder.process.user)
+    uses = bool(selected.intersection(holder.gpus))
+    mere = "" if uses else _leave_attached(holder, rules.attached)
+    if mere:
+        return Decision(holder, SKIPPED, mere)
+    refusal = rules.filters.refuses(holder.process)
+    if refusal:
+        return Decision(holder, SKIPPED, refusal)
     if not holder.process.exe:
         return Decision(holder, UNRESOLVED, _UNREADABLE)
-    return Decision(holder, END, "listed by the driver")
+    return Decision(holder, END, _why(holder, uses))
+
+
+def _leave_attached(holder: Holder, attached: str) -> str:
+    """Why a process that only has the GPU open is left alone, or ""."""
+    if attached == ANY:
+        return ""
+    if attached == NEVER:
+        return "it only has the GPU open (attached is never)"
+    if holder.listed or holder.elsewhere:
+        return "it only has the GPU open, and has others open too"
+    if holder.monitor:
+        return "it only asks the driver about the GPU, as monitors do"
+    return ""
+
+
+def _why(holder: Holder, uses: bool) -> str:
+    if holder.heir_of is not None and uses:
+        return "it inherited the GPU from PID %d, which has ended" % holder.heir_of
+    if uses:
+        return "listed by the driver"
+    return "it has the GPU open (%s)" % ", ".join(holder.evidence)
+
+
+def compile_pattern(text: str) -> Optional[Pattern[str]]:
+    """The command pattern, or None where there is none.  Raises re.error."""
+    return re.compile(text) if text else None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import FrozenSet, Sequence, Tuple
+from typing import FrozenSet
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Holder
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
 
@@ -23,11 +24,15 @@ _EXECUTABLES = (
     ("nv-fabricmanager", "the NVIDIA fabric manager"),
     ("nvlsm", "the NVLink subnet manager"),
     ("nvidia-imex", "the NVIDIA IMEX daemon"),
+    ("nvidia-powerd", "the NVIDIA power daemon"),
     ("nvidia-cuda-mps-control", "the CUDA MPS control daemon"),
     ("nvidia-cuda-mps-server", "the CUDA MPS server"),
     ("Xorg", "the X server"),
     ("X", "the X server"),
     ("Xwayland", "the X server"),
+    ("gnome-shell", "the desktop"),
+    ("kwin_*", "the desktop"),
+    ("weston", "the desktop"),
     ("gdm*", "a display manager"),
     ("sddm*", "a display manager"),
     ("lightdm*", "a display manager"),
@@ -47,39 +52,29 @@ _UNITS = (
 )
 
 
-def executable_matches(exe: str, wanted: Sequence[str]) -> str:
-    """The first entry that names this executable, or "": an absolute path names itself, a name any folder's."""
-    for entry in wanted:
-        if exe and (exe == entry if entry.startswith("/") else os.path.basename(exe) == entry):
-            return entry
-    return ""
-
-
 @dataclass(frozen=True)
 class Allowance:
     """Whose use of a GPU is accepted: such a holder is not ended, and does not make the GPU busy."""
 
-    uids: FrozenSet[int] = frozenset()
-    executables: Tuple[str, ...] = ()
+    who: Who = Who()
 
     def covers(self, holder: Holder) -> bool:
         """Whether the holder is accepted.  Who it is must be beyond doubt."""
         if holder.process is None or holder.doubt:
             return False
-        return holder.process.uid in self.uids or bool(executable_matches(holder.process.exe, self.executables))
+        return bool(self.who.match(holder.process)[0])
 
 
 @dataclass(frozen=True)
 class Protection:
     """Who is protected: always this task and what it runs under, and the daemons of the driver and display.
 
-    Whoever may stay (`allowance`) is protected too.
+    Also protected is whom the options name (`who`) and whoever may stay (`allowance`).
     """
 
     own: FrozenSet[int]
     ancestors: FrozenSet[int]
-    uids: FrozenSet[int] = frozenset()
-    executables: Tuple[str, ...] = ()
+    who: Who = Who()
     allowance: Allowance = Allowance()
 
     def reason(self, process: ProcessInfo) -> str:
@@ -90,19 +85,23 @@ class Protection:
             return "this task itself"
         if process.pid in self.ancestors:
             return "a parent of this task"
-        name = os.path.basename(process.exe)
-        for pattern, what in _EXECUTABLES:
-            if fnmatchcase(name, pattern):
-                return "%s (executable %s)" % (what, process.exe)
-        for pattern, what in _UNITS:
-            if process.unit and fnmatchcase(process.unit, pattern):
-                return "%s (unit %s)" % (what, process.unit)
-        if process.uid in self.uids:
-            return "protect_users (%s)" % process.user
-        if process.uid in self.allowance.uids:
-            return "allow_users (%s)" % process.user
-        entry = executable_matches(process.exe, self.executables)
-        if entry:
-            return "protect_executables (%s)" % entry
-        entry = executable_matches(process.exe, self.allowance.executables)
-        return "allow_executables (%s)" % entry if entry else ""
+        daemon = daemon_of(process)
+        if daemon:
+            return daemon
+        for prefix, who in (("protect_", self.who), ("allow_", self.allowance.who)):
+            kind, entry = who.match(process)
+            if kind:
+                return "%s%s (%s)" % (prefix, kind, entry)
+        return ""
+
+
+def daemon_of(process: ProcessInfo) -> str:
+    """Which daemon of the driver or the display a process is, in words, or ""."""
+    name = os.path.basename(process.exe)
+    for pattern, what in _EXECUTABLES:
+        if fnmatchcase(name, pattern):
+            return "%s (executable %s)" % (what, process.exe)
+    for pattern, what in _UNITS:
+        if process.unit and fnmatchcase(process.unit, pattern):
+            return "%s (unit %s)" % (what, process.unit)
+    return ""

@@ -1,163 +1,301 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happens after a plan: waiting for the driver to agree, and telling how it went."""
+"""Carries out a plan: services first, then MPS clients, then signals, until the driver agrees.
+
+Nobody is ended twice.  Who turns up after the start was started by somebody, and that somebody has to
+be stopped instead: such a process is reported, with its supervisor, and left alone.  Who was there
+before and only now shows as a user (a child that inherited the GPU of an ended process, the importer of
+its memory) is ended in a further round.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
+import os
+from dataclasses import dataclass, field
+from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Holder
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import (
-    END,
-    UNRESOLVED,
-    Decision,
-    Plan,
-    plan_reclaim,
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mps import MpsControl
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
+    EVERYTHING,
+    KNOWN,
+    NOTHING,
+    Look,
+    Observer,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import holder_result
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity
-from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import UNRESOLVED, Plan, Rules, plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import Key, key_of
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import NewChild, new_children
+from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Stopped, Supervisor
+from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisors import Supervisors
+from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome, end_processes
 
 SURVIVED = "survived"
-VANISHED = "vanished"
-WOULD_TERMINATE = "would_terminate"
+STOPPED_SERVICE = "stopped_service"
+
+# At most so many rounds of ending; more than two have not been seen.
+_ROUNDS = 4
+_POLL = 0.005  # seconds between two looks at the driver's lists
+_FIRST_SCAN = 0.5  # seconds after which it is asked who keeps the memory of a process that has ended
 # How long (seconds) a listed PID that is no live process gets to leave the driver's list.
 _UNRESOLVED_PATIENCE = 5.0
-_POLL = 0.05
+# How long (seconds) a process that a former parent has started gets to take a GPU.
+_RESPAWN_PATIENCE = 3.0
+_MPS_SERVER = "nvidia-cuda-mps-server"
+_MPS_TIMEOUT = 10.0  # seconds for one command to the MPS control daemon
 
 
-def identities(holders: Iterable[Holder]) -> List[ProcessIdentity]:
-    """The processes behind holders that have one."""
-    return [holder.process.identity for holder in holders if holder.process is not None]
+@dataclass(frozen=True)
+class Settings:
+    """Times in seconds; stop_mps: shut MPS down when its clients are gone."""
+
+    grace: float
+    kill_timeout: float
+    service_timeout: float
+    stop_mps: bool = False
 
 
-def settle(
-    look: Callable[[], Look],
-    leaving: FrozenSet[int],
-    patience: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> Look:
-    """Look again until the driver lists none of these PIDs any more, at most `patience` seconds."""
-    deadline = clock() + patience
-    while True:
-        seen = look()
-        unread = any(r.failure is not None and not r.failure.permanent for r in seen.readings)
-        listed = leaving.intersection(holder.pid for holder in seen.holders)
-        left = deadline - clock()
-        if not (listed or unread) or left <= 0:
-            return seen
-        sleep(min(_POLL, left))
+@dataclass
+class Done:
+    """What was done.
 
+    plan: all decisions that were carried out, of all rounds; outcomes: of the signals; stopped: of the
+    services, by supervisor; services: the supervisor behind a PID; after: the last look.
+    """
 
-def leaving_pids(plan: Plan, outcomes: Sequence[Outcome]) -> FrozenSet[int]:
-    """The PIDs that the driver should stop listing by itself now."""
-    ended = {outcome.identity.pid for outcome in outcomes if outcome.action != SURVIVED}
-    return frozenset(ended.union(holder.pid for holder in plan.having(UNRESOLVED)))
+    plan: Plan
+    after: Look
+    outcomes: List[Outcome] = field(default_factory=list)
+    services: Dict[int, Supervisor] = field(default_factory=dict)
+    stopped: Dict[Key, Stopped] = field(default_factory=dict)
+    ended_by_service: Set[ProcessIdentity] = field(default_factory=set)
+    mps_clients: Dict[int, str] = field(default_factory=dict)
+    mps_stopped: Optional[str] = None
+    respawned: List[str] = field(default_factory=list)
+    started_at: int = 0
 
-
-def patience_for(outcomes: Sequence[Outcome], kill_timeout: float) -> float:
-    """Seconds to wait for the driver's list: long only where something has just been ended."""
-    ended = any(outcome.action != SURVIVED for outcome in outcomes)
-    return kill_timeout if ended else min(kill_timeout, _UNRESOLVED_PATIENCE)
-
-
-def blockers(decisions: Iterable[Decision], allowance: Allowance) -> List[str]:
-    """A sentence for each process that stays on the selected GPUs although nobody allows it to."""
-    return [
-        "%s: %s" % (decision.holder.label, decision.why)
-        for decision in decisions
-        if not allowance.covers(decision.holder)
-    ]
-
-
-def planned_rows(plan: Plan) -> List[Dict[str, Any]]:
-    """The holders with what would become of them."""
-    return [
-        _row(decision, WOULD_TERMINATE if decision.action == END else decision.action) for decision in plan.decisions
-    ]
-
-
-def final_rows(plan: Plan, outcomes: Sequence[Outcome], after: Look) -> List[Dict[str, Any]]:
-    """The holders of the plan with what became of them."""
-    by_identity: Mapping[ProcessIdentity, Outcome] = {outcome.identity: outcome for outcome in outcomes}
-    still_listed = {holder.pid for holder in after.holders}
-    rows = []
-    for decision in plan.decisions:
-        process = decision.holder.process
-        outcome = by_identity.get(process.identity) if process is not None and decision.action == END else None
-        if outcome is not None:
-            row = _row(decision, outcome.action, outcome.signals, outcome.seconds, outcome.error)
-            if outcome.action == SURVIVED:
-                row["state"] = outcome.state
-        elif decision.action == UNRESOLVED and decision.holder.pid not in still_listed:
-            row = _row(decision, VANISHED)
-        else:
-            row = _row(decision, decision.action)
-        rows.append(row)
-    return rows
-
-
-def _row(
-    decision: Decision, action: str, signals: Tuple[str, ...] = (), seconds: float = 0.0, error: str = ""
-) -> Dict[str, Any]:
-    row = holder_result(decision.holder)
-    row.update(action=action, why=error or decision.why, signals=list(signals), seconds=round(seconds, 3))
-    return row
-
-
-def problems(
-    plan: Plan, outcomes: Sequence[Outcome], after: Look, selected: FrozenSet[str], users: FrozenSet[int]
-) -> Dict[str, List[str]]:
-    """What went wrong, in sentences under a stable code; empty where all went well."""
-    found: Dict[str, List[str]] = {}
-    labels = {holder.process.identity: holder.label for holder in plan.targets if holder.process is not None}
-    for outcome in outcomes:
-        if outcome.action == SURVIVED:
-            found.setdefault("survivors", []).append(_survivor(labels[outcome.identity], outcome))
-
-    ended = {outcome.identity.pid for outcome in outcomes if outcome.action != SURVIVED}
-    known = {holder.key for holder in plan.targets}
-    for decision in plan_reclaim(after.holders, selected, users).decisions:
-        holder = decision.holder
-        if decision.action == UNRESOLVED and holder.pid in ended:
-            found.setdefault("unresolved", []).append(
-                "PID %d has ended, but the driver still lists it: a process that inherited its GPU handles, or a "
-                "CUDA IPC peer, keeps the memory; find and end it" % holder.pid
-            )
-        elif decision.action == UNRESOLVED:
-            found.setdefault("unresolved", []).append(
-                "PID %d was not signalled: %s; look from the host itself, outside containers"
-                % (holder.pid, decision.why)
-            )
-        elif decision.action == END and holder.key not in known:
-            found.setdefault("retaken", []).append(
-                "%s appeared meanwhile: stop what starts it (a service manager, a container's restart policy, "
-                "another job), then try again" % holder.label
-            )
-    for reading in after.readings:
-        if reading.failure is not None:
-            found.setdefault("unknown", []).append("GPU %d cannot be read: %s" % (reading.index, reading.failure.text))
-    return found
-
-
-def _survivor(label: str, outcome: Outcome) -> str:
-    if outcome.error:
-        return "%s could not be signalled (%s): run the task as root (become: true)" % (label, outcome.error)
-    return (
-        "%s is in state %s %.1f s after the first signal (%s): it hangs in the kernel; look at the kernel log, reboot"
-        % (
-            label,
-            outcome.state or "?",
-            outcome.seconds,
-            ", ".join(outcome.signals),
+    @property
+    def changed(self) -> bool:
+        """Whether anything was ended or stopped."""
+        return bool(
+            self.ended_by_service
+            or any(outcome.action in ("terminated", "killed") for outcome in self.outcomes)
+            or any(over(stopped) for stopped in self.stopped.values())
+            or self.mps_stopped == ""
         )
-    )
 
 
-def diff_text(holders: Sequence[Holder], without: FrozenSet[int] = frozenset()) -> str:
-    """The holders as lines, for diff mode."""
-    lines = ["%s on %s\n" % (h.label, ", ".join(h.gpus)) for h in holders if h.pid not in without]
-    return "".join(lines)
+def over(stopped: Stopped) -> bool:
+    """Whether a service starts nothing any more, so that what is left of it may be ended."""
+    return stopped.ok or stopped.inactive
+
+
+class Reclaim:
+    """One run on a fixed selection."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        rules: Rules,
+        settings: Settings,
+        procfs: ProcFs,
+        supervisors: Supervisors,
+        mps: MpsControl,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._observer = observer
+        self._rules = rules
+        self._settings = settings
+        self._procfs = procfs
+        self._supervisors = supervisors
+        self._mps = mps
+        self._clock = clock
+        self._sleep = sleep
+
+    def plan(self, look: Look) -> Plan:
+        """What is to become of the holders in a look."""
+        return plan_reclaim(look.holders, look.uuids, self._rules)
+
+    def supervisors_of(self, plan: Plan) -> Dict[int, Supervisor]:
+        """Who keeps the targets alive, by PID; asked while they live, as nothing tells it afterwards."""
+        found = {}
+        for holder in plan.targets:
+            supervisor = self._supervisors.of(holder.process) if holder.process is not None else None
+            if supervisor is not None:
+                found[holder.pid] = supervisor
+        return found
+
+    def run(self, before: Look, plan: Plan, keepers: Dict[int, Supervisor], services: Dict[int, Supervisor]) -> Done:
+        """Do it.
+
+        keepers are the supervisors of the targets; services are those of them that are stopped first.
+        """
+        done = Done(plan, before, services=dict(services), started_at=self._procfs.ticks_now())
+        parents = self._parents(plan)
+        daemons = self.mps_daemons(plan) if self._settings.stop_mps else frozenset()
+        self._stop_services(plan, services, done)
+        current = plan
+        for _round in range(_ROUNDS):
+            self._end(current, done)
+            self._settle(done)
+            current = self._leftovers(done)
+            if not current.targets:
+                break
+            done.plan = Plan(
+                tuple(sorted(done.plan.decisions + current.decisions, key=lambda decision: decision.holder.pid))
+            )
+        if daemons:
+            done.mps_stopped = self._mps.quit(_MPS_TIMEOUT, daemons)
+            self._settle(done)
+        self._find_respawned(keepers, parents, done)
+        return done
+
+    def mps_daemon_of(self, client: int) -> int:
+        """The PID of the control daemon that an MPS client belongs to, 0 where there is none."""
+        daemon = self._mps.daemon_of(client)
+        return daemon.identity.pid if daemon is not None else 0
+
+    def mps_daemons(self, plan: Plan) -> FrozenSet[int]:
+        """The PIDs of the control daemons whose server or clients are on the selected GPUs.
+
+        A daemon that serves other GPUs only is none of our business.
+        """
+        self._mps.clients()
+        found = {self.mps_daemon_of(holder.pid) for holder in plan.targets}
+        for decision in plan.decisions:
+            process = decision.holder.process
+            if process is not None and os.path.basename(process.exe) == _MPS_SERVER:
+                found.add(process.ppid)
+        return frozenset(pid for pid in found if pid > 1)
+
+    # -- steps
+
+    def _stop_services(self, plan: Plan, services: Dict[int, Supervisor], done: Done) -> None:
+        for supervisor in {key_of(s): s for s in services.values()}.values():
+            done.stopped[key_of(supervisor)] = self._supervisors.stop(supervisor, self._settings.service_timeout)
+        for holder in plan.targets:
+            identity = holder.process.identity if holder.process is not None else None
+            if holder.pid in services and identity is not None and not self._procfs.alive(identity):
+                done.ended_by_service.add(identity)
+
+    def _end(self, plan: Plan, done: Done) -> None:
+        """Signal the targets, except for those whose service went away or could not be stopped."""
+        targets = []
+        for holder in plan.targets:
+            if holder.process is None or holder.process.identity in done.ended_by_service:
+                continue
+            service = done.services.get(holder.pid)
+            if service is not None and not over(done.stopped[key_of(service)]):
+                continue  # killing it would only make its service start it again
+            targets.append(holder)
+        self._end_mps_clients(targets, done)
+        done.outcomes += end_processes(
+            [holder.process.identity for holder in targets if holder.process is not None],
+            self._settings.grace,
+            self._settings.kill_timeout,
+            procfs=self._procfs,
+        )
+
+    def _end_mps_clients(self, targets: Iterable[Holder], done: Done) -> None:
+        """Have the MPS server end the work of its clients: one that dies in the middle can hang the server."""
+        suspects = [holder for holder in targets if "nvml_mps" in holder.evidence]
+        if not suspects:
+            return
+        clients = self._mps.clients()
+        for holder in suspects:
+            if holder.pid in clients:
+                done.mps_clients[holder.pid] = self._mps.terminate(holder.pid, _MPS_TIMEOUT)
+
+    def _settle(self, done: Done) -> None:
+        """Look until the driver lists nobody any more that has ended, or somebody is found who keeps its GPU."""
+        leaving = self._leaving(done)
+        ended = any(outcome.action != SURVIVED for outcome in done.outcomes) or bool(done.ended_by_service)
+        patience = self._settings.kill_timeout if ended else min(self._settings.kill_timeout, _UNRESOLVED_PATIENCE)
+        began = self._clock()
+        scan_at = began + _FIRST_SCAN
+        while True:
+            seen = self._observer.look(NOTHING)
+            unread = any(r.failure is not None and not r.failure.permanent for r in seen.readings)
+            listed = leaving.intersection(holder.pid for holder in seen.holders)
+            now = self._clock()
+            if not (listed or unread):
+                break
+            if listed and now >= scan_at:
+                scan_at = now + 2 * (now - began)
+                done.after = self._observer.look(EVERYTHING)
+                if self._leftovers(done).targets:
+                    return
+            if now - began >= patience:
+                break
+            self._sleep(_POLL)
+        done.after = self._observer.look(KNOWN)
+
+    def _leaving(self, done: Done) -> FrozenSet[int]:
+        """The PIDs that the driver should stop listing by itself now."""
+        ended = {outcome.identity.pid for outcome in done.outcomes if outcome.action != SURVIVED}
+        ended.update(identity.pid for identity in done.ended_by_service)
+        return frozenset(ended.union(holder.pid for holder in done.plan.having(UNRESOLVED)))
+
+    def _leftovers(self, done: Done) -> Plan:
+        """The targets of the last look that nobody has dealt with and that were there before the start."""
+        known = {decision.holder.key for decision in done.plan.decisions if decision.holder in done.plan.targets}
+        decisions = [
+            decision
+            for decision in self.plan(done.after).decisions
+            if decision.holder.process is not None
+            and decision.action == "end"
+            and decision.holder.key not in known
+            and decision.holder.process.start_time < done.started_at
+        ]
+        return Plan(tuple(decisions))
+
+    # -- who comes back
+
+    def _parents(self, plan: Plan) -> Dict[int, int]:
+        """The parents of the targets with their start times: one of them may start its child again."""
+        doomed = {holder.pid for holder in plan.targets}
+        parents = {}
+        for holder in plan.targets:
+            parent = holder.process.ppid if holder.process is not None else 0
+            if parent > 1 and parent not in doomed:
+                identity = self._procfs.identity(parent)
+                if identity is not None:
+                    parents[parent] = identity.start_time
+        return parents
+
+    def _find_respawned(self, keepers: Dict[int, Supervisor], parents: Dict[int, int], done: Done) -> None:
+        ended = {outcome.identity.pid for outcome in done.outcomes if outcome.action != SURVIVED}
+        gone = ended.union(identity.pid for identity in done.ended_by_service)
+        for supervisor in {key_of(s): s for pid, s in keepers.items() if pid in gone}.values():
+            if key_of(supervisor) not in done.stopped:
+                sentence = self._supervisors.revives(supervisor, gone)
+                if sentence:
+                    done.respawned.append(sentence)
+        if done.respawned or not gone:
+            return
+        self._watch(done, new_children(self._procfs, parents, gone, done.started_at))
+
+    def _watch(self, done: Done, children: Sequence[NewChild]) -> None:
+        """Give processes that a former parent has started the time to take a GPU, or to end."""
+        if not children:
+            return
+        deadline = self._clock() + _RESPAWN_PATIENCE
+        while self._clock() < deadline:
+            newcomers = {holder.pid for holder in self.newcomers(self._observer.look(NOTHING), done)}
+            if newcomers:
+                done.respawned += [child.message for child in children if child.child.pid in newcomers]
+                break
+            if not any(self._procfs.alive(child.child.identity) for child in children):
+                break
+            self._sleep(_POLL * 4)
+        done.after = self._observer.look(KNOWN)
+
+    def newcomers(self, look: Look, done: Done) -> Tuple[Holder, ...]:
+        """The targets in a look that were started after the start of this run."""
+        return tuple(
+            holder
+            for holder in self.plan(look).targets
+            if holder.process is not None and holder.process.start_time >= done.started_at
+        )

@@ -8,36 +8,32 @@ import time
 from typing import Any, Dict, List, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
+    FREE,
     GpuReading,
     Holder,
-    SystemInfo,
+    MigDevice,
     Verdict,
+    printable,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look, Session
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import name_of
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import Change
-
-# What the driver's recovery action asks for, where ending processes cannot be enough.
-_BEYOND_PROCESSES = {
-    "reset": "be reset",
-    "node_reboot": "have its host rebooted",
-    "drain_p2p": "have its peer-to-peer users ended",
-    "drain_and_reset": "be drained and reset",
-    "recover_imex_domain": "have its IMEX domain recovered",
-    "bus_reset": "have its bus reset",
-    "system_reboot": "have its host rebooted",
-}
+from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container
 
 
-def look_result(system: SystemInfo, look: Look, limits: Limits) -> Dict[str, Any]:
+def look_result(session: Session, look: Look, limits: Limits) -> Dict[str, Any]:
     """The keys that every GPU module returns."""
     verdicts = look.verdicts(limits)
+    system = session.system
     return {
+        "reader": name_of(session),
         "driver_version": system.driver_version,
         "nvml_version": system.nvml_version,
         "selected": [reading.uuid for reading in look.readings if reading.uuid],
         "gpus": [gpu_result(reading, verdict) for reading, verdict in zip(look.readings, verdicts)],
         "holders": holder_results(look.holders),
+        "uninspected": look.view.uninspected,
     }
 
 
@@ -57,9 +53,22 @@ def gpu_result(reading: GpuReading, verdict: Verdict) -> Dict[str, Any]:
         "persistence_mode": reading.persistence_mode,
         "mig_mode": reading.mig_mode,
         "recovery_action": reading.recovery_action,
+        "addressing_mode": reading.addressing_mode,
+        "mig_devices": [_mig_result(device) for device in reading.mig_devices] if not reading.instance else [],
+        "mig_instance": _mig_result(reading.instance) if reading.instance else None,
         "verdict": verdict.state,
         "reason": verdict.reason,
         "message": verdict.message,
+    }
+
+
+def _mig_result(device: MigDevice) -> Dict[str, Any]:
+    return {
+        "uuid": device.uuid,
+        "gpu_instance": device.gpu_instance,
+        "compute_instance": device.compute_instance,
+        "memory_total_mib": device.memory.total_mib if device.memory else None,
+        "memory_used_mib": device.memory.used_mib if device.memory else None,
     }
 
 
@@ -76,19 +85,30 @@ def holder_result(holder: Holder) -> Dict[str, Any]:
         "start_time": _utc(process.started_at) if process else None,
         "start_ticks": process.start_time if process else None,
         "user": process.user if process else None,
-        "name": process.name if process else "",
+        "name": printable(process.name) if process else "",
         "exe": process.exe if process else "",
         "gpus": list(holder.gpus),
-        "attached": [],
+        "attached": list(holder.attached),
         "evidence": list(holder.evidence),
         "memory_mib": holder.memory_mib,
         "per_gpu_mib": holder.per_gpu_mib,
+        "mig": [
+            {"uuid": use.uuid, "gpu_instance": use.gpu_instance, "compute_instance": use.compute_instance}
+            for use in holder.instances
+        ],
         "state": process.state if process else "",
         "unit": process.unit if process else None,
-        "container": None,
+        "cgroup": process.cgroup if process else "",
+        "container": container_result(process.container) if process and process.container else None,
+        "namespace_pid": process.namespace_pid if process else None,
         "protected": bool(holder.protected_by),
         "protected_by": holder.protected_by,
     }
+
+
+def container_result(container: Container) -> Dict[str, Any]:
+    """A container; name is "" where only the id is known."""
+    return {"runtime": container.runtime, "id": container.id, "name": container.name}
 
 
 def change_result(change: Change) -> Dict[str, Any]:
@@ -103,14 +123,13 @@ def change_result(change: Change) -> Dict[str, Any]:
     }
 
 
-def recovery_warnings(readings: Sequence[GpuReading]) -> List[str]:
-    """A warning for each GPU whose driver says that it will not be sound again by itself."""
-    return [
-        "GPU %d (%s) needs to %s, says the driver (recovery action %s): freeing it does not repair it"
-        % (reading.index, reading.uuid, _BEYOND_PROCESSES[reading.recovery_action], reading.recovery_action)
-        for reading in readings
-        if reading.recovery_action in _BEYOND_PROCESSES
-    ]
+def baseline_of(look: Look) -> Dict[str, int]:
+    """MiB in use by UUID, of the GPUs that could be read and that nobody is listed on."""
+    return {
+        reading.uuid: reading.memory.used_mib
+        for reading in look.readings
+        if reading.uuid and reading.memory is not None and reading.failure is None and not reading.processes
+    }
 
 
 def not_free(look: Look, limits: Limits) -> List[str]:
@@ -118,7 +137,7 @@ def not_free(look: Look, limits: Limits) -> List[str]:
     return [
         "GPU %d (%s) is %s (%s): %s" % (r.index, r.uuid or "not identified", v.state, v.reason, v.message)
         for r, v in zip(look.readings, look.verdicts(limits))
-        if v.state != "free"
+        if v.state != FREE
     ]
 
 

@@ -14,6 +14,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     GpuReading,
     ListedProcess,
     MemoryReading,
+    MigDevice,
     SystemInfo,
 )
 
@@ -45,7 +46,13 @@ def reading_from_dict(raw: Dict[str, Any]) -> GpuReading:
     fields["memory"] = _optional(MemoryReading, raw["memory"])
     fields["failure"] = _optional(Failure, raw["failure"])
     fields["processes"] = tuple(ListedProcess(**process) for process in raw["processes"])
+    fields["mig_devices"] = tuple(_mig_device(device) for device in raw["mig_devices"])
+    fields["instance"] = None if raw["instance"] is None else _mig_device(raw["instance"])
     return GpuReading(**fields)
+
+
+def _mig_device(raw: Dict[str, Any]) -> MigDevice:
+    return MigDevice(**dict(raw, memory=_optional(MemoryReading, raw["memory"])))
 
 
 def system_from_dict(raw: Dict[str, Any]) -> SystemInfo:

@@ -114,12 +114,12 @@ def _visible(selectors: Sequence[str], value: Optional[str], devices: Sequence[G
     """The GPUs that the server will see, in its own order."""
     by_index = {device.index: device for device in devices}
     if value is None:
-        return [by_index[index] for index in resolve(list(selectors), devices)]
+        return [by_index[target.index] for target in resolve(list(selectors), devices)]
     names = [name.strip() for name in value.split(",") if name.strip()]
     chosen: List[GpuReading] = []
     for name in names:
         try:
-            device = by_index[resolve([name], devices)[0]]
+            device = by_index[resolve([name], devices)[0].index]
         except GpuError as error:
             raise ValueError(f"{_VISIBLE}={value} in environment: {str(error).rstrip('.')}") from None
         if device in chosen:

@@ -27,7 +27,7 @@ def use(monkeypatch):
     """Put a fake session where modules get theirs from."""
 
     def put(session, module=gpu_info):
-        def opened(timeout, procfs):
+        def opened(timeout, procfs, reader):
             session.timeout = timeout
             if isinstance(session, Exception):
                 raise session

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import reclaim
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure
 from ansible_collections.inferops.sglang.plugins.modules import gpu_reclaim
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import (
@@ -48,7 +49,7 @@ class Driver(FakeSession):
 @pytest.fixture
 def driver(monkeypatch):
     value = Driver()
-    monkeypatch.setattr(gpu_reclaim, "open_session", lambda timeout, procfs: value)
+    monkeypatch.setattr(gpu_reclaim, "open_session", lambda timeout, procfs, reader: value)
     return value
 
 
@@ -211,8 +212,9 @@ def free_pid():
 
 
 def test_a_dead_listed_pid_is_never_signalled(driver, run_module, monkeypatch):
-    monkeypatch.setattr(os, "kill", lambda *args: pytest.fail("signalled %r" % (args,)))
     dead = free_pid()
+    real = os.kill
+    monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail("signalled") if pid == dead else real(pid, number))
     driver.dead[0] = [dead]
     code, result = run_module(gpu_reclaim, {"kill_timeout": 0.1})
     assert (code, result["changed"], result["reason"]) == (1, False, "unresolved")
@@ -237,14 +239,14 @@ def test_a_pid_that_goes_between_two_looks_is_no_problem(driver, run_module):
 
 def test_a_process_that_was_gone_before_its_signal_is_no_change(start, run_module, monkeypatch):
     one = start(0)
-    real = gpu_reclaim.end_processes
+    real = reclaim.end_processes
 
     def too_late(identities, *args, **kwargs):
         one.kill()
         one.wait()
         return real(identities, *args, **kwargs)
 
-    monkeypatch.setattr(gpu_reclaim, "end_processes", too_late)
+    monkeypatch.setattr(reclaim, "end_processes", too_late)
     code, result = run_module(gpu_reclaim, {})
     assert (code, result["changed"]) == (0, False)
     assert actions(result) == {one.pid: "vanished"}
@@ -278,14 +280,14 @@ def test_a_process_that_is_started_again_is_told(driver, start, run_module):
 
 def test_survivors_are_changed_and_failed(driver, start, run_module, monkeypatch):
     one, two = start(0), start(1)
-    real = gpu_reclaim.end_processes
+    real = reclaim.end_processes
 
     def but_one_survives(identities, grace, kill_timeout, procfs):
         ended = real([i for i in identities if i.pid != two.pid], grace, kill_timeout, procfs=procfs)
         (stuck,) = [i for i in identities if i.pid == two.pid]
         return [*ended, type(ended[0])(stuck, "survived", ("SIGTERM", "SIGKILL"), 60.0, state="D")]
 
-    monkeypatch.setattr(gpu_reclaim, "end_processes", but_one_survives)
+    monkeypatch.setattr(reclaim, "end_processes", but_one_survives)
     code, result = run_module(gpu_reclaim, {"grace": 0})
     assert (code, result["changed"], result["reason"]) == (1, True, "survivors")
     assert actions(result) == {one.pid: "killed", two.pid: "survived"}

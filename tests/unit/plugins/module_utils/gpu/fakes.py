@@ -22,7 +22,9 @@ MIB = 1 << 20
 
 
 def uuid(index):
-    """The UUID of the fake GPU with this index."""
+    """The UUID of the fake GPU with this index, or of the MIG instance with this handle ("mig0")."""
+    if isinstance(index, str):
+        return "MIG-%08x-0000-5000-8000-000000000000" % int(index[3:])
     return "GPU-%08x-0000-4000-8000-%012x" % (0xA0000000 + index * 0x01010101, index)
 
 
@@ -43,6 +45,7 @@ def reading(index=0, used=0, processes=(), **changes):
         "persistence_mode": "enabled",
         "mig_mode": "disabled",
         "recovery_action": "none",
+        "addressing_mode": "none",
     }
     fields.update(changes)
     return GpuReading(index, **fields)
@@ -70,15 +73,22 @@ def process(pid, **changes):
     return ProcessInfo(**fields)
 
 
-def holder(pid, gpus=(0,), mib=1000, doubt="", protected_by="", info=True, **changes):
-    """A holder of the fake GPUs with these indices; info=False: there is no such process."""
+def holder(pid, gpus=(0,), mib=1000, doubt="", protected_by="", info=True, attached=(), **changes):
+    """A holder of the fake GPUs with these indices; info=False: there is no such process.
+
+    attached are the indices of those that it merely has open; without gpus it is listed nowhere.
+    """
+    own = {name: changes.pop(name) for name in ("monitor", "elsewhere", "heir_of", "evidence") if name in changes}
+    listed_evidence = ("nvml_compute",) if gpus and "heir_of" not in own else ()
     return Holder(
         pid=pid,
         process=process(pid, **changes) if info else None,
         doubt=doubt,
         memory=tuple((uuid(index), mib) for index in gpus),
-        evidence=("nvml_compute",),
+        evidence=own.pop("evidence", listed_evidence + (("fd",) if attached else ())),
         protected_by=protected_by,
+        attached=tuple(uuid(index) for index in attached),
+        **own,
     )
 
 
@@ -153,6 +163,9 @@ def default_answers(count):
         "nvmlDeviceGetName": "Fake GPU",
         "nvmlDeviceGetPersistenceMode": 1,
         "nvmlDeviceGetMigMode": lambda _handle: [0, 0],
+        "nvmlDeviceGetAddressingMode": 0,
+        "nvmlDeviceGetGpuInstanceId": lambda handle: int(str(handle)[3:]) + 1,
+        "nvmlDeviceGetComputeInstanceId": 0,
         "nvmlDeviceGetMemoryInfo": lambda _handle, version=None: _memory(version),
         "nvmlDeviceGetFieldValues": lambda _handle, fields: [field_value(0) for _field in fields],
         "nvmlDeviceGetComputeRunningProcesses": [],

@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
-import pytest
+import os
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_files import driver_has_devices, holds_device
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_inspector import DeviceInspector, OpenDevices
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_nodes import CONTROL, UVM, DeviceNodes
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
+STAT = "42 (python3) %s 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0"
+LIBC = "7f00-7f01 r-xp 0 00:00 0 /usr/lib/libc.so\n"
 
 
 @pytest.fixture
 def proc(tmp_path):
-    """Make /proc/42 with descriptors of the leader and of a thread, and maps."""
+    """Make /proc/42: descriptors and maps of the first thread, and descriptors of another one."""
 
-    def make(leader=("/dev/null",), thread=None, maps="7f00-7f01 r-xp 0 00:00 0 /usr/lib/libc.so\n"):
+    def make(leader=("/dev/null",), thread=None, maps=LIBC, thread_maps=LIBC, same=None):
         base = tmp_path / "42"
         folders = {base / "fd": leader, base / "task" / "42" / "fd": leader}
         if thread is not None:
@@ -22,39 +31,97 @@ def proc(tmp_path):
             for number, target in enumerate(targets):
                 (folder / str(number)).symlink_to(target)
         (base / "maps").write_text(maps)
-        return str(tmp_path)
+        (base / "stat").write_text(STAT % "S")
+        if thread is not None:
+            (base / "task" / "43" / "maps").write_text(thread_maps)
+        return DeviceInspector(ProcFs(str(tmp_path)), DeviceNodes("/dev"), same_files=same or (lambda _a, _b: None))
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("state", "holds"),
+    ("state", "found"),
     [
-        ({}, False),
-        ({"leader": ["/dev/null", "/dev/nvidia3"]}, True),
-        ({"leader": ["/dev/nvidiactl"]}, True),
-        ({"leader": ["/dev/nvidia-uvm"]}, True),
-        ({"leader": ["/home/x/dev/nvidia0"]}, False),
-        ({"leader": [], "thread": ["/dev/nvidia0"]}, True),  # the leader has exited
-        ({"leader": [], "thread": ["/dev/null"]}, False),
-        ({"maps": "7f00-7f01 rw-s 0 00:05 99 /dev/nvidia0\n"}, True),  # closed after mmap()
+        ({}, set()),
+        ({"leader": ["/dev/null", "/dev/nvidia3"]}, {(3, "fd")}),
+        ({"leader": ["/dev/nvidiactl", "/dev/nvidia-uvm"]}, {(CONTROL, "fd"), (UVM, "fd")}),
+        ({"leader": ["/home/x/dev/nvidia0", "socket:[1]"]}, set()),
+        ({"leader": ["/dev/nvidia0 (deleted)"]}, {(0, "fd")}),
+        ({"leader": [], "thread": ["/dev/nvidia0"]}, {(0, "fd")}),  # the first thread has ended
+        ({"leader": [], "thread": ["/dev/null"]}, set()),
+        ({"maps": LIBC + "7f-80 rw-s 0 00:05 99 /dev/nvidia0\n"}, {(0, "map")}),  # closed after mmap()
+        ({"maps": LIBC + "7f-80 rw-s 0 00:05 99 /dev/nvidia0 (deleted)\n" + LIBC}, {(0, "map")}),
+        ({"maps": "7f-80 rw-s 0 00:05 99 /tmp/nvidia0\n"}, set()),
+        ({"leader": [], "thread": [], "maps": "", "thread_maps": "7f-80 - 0 00:05 9 /dev/nvidia1\n"}, {(1, "map")}),
+        ({"leader": ["/dev/nvidia0"], "maps": "7f-80 rw-s 0 0:5 9 /dev/nvidia0\n"}, {(0, "fd"), (0, "map")}),
     ],
 )
-def test_holds_device(proc, state, holds):
-    assert holds_device(42, proc(**state)) is holds
+def test_what_is_found(proc, state, found):
+    assert proc(**state).nodes_of(42) == found
 
 
-def test_a_process_that_is_gone_cannot_be_told(tmp_path):
-    assert holds_device(42, str(tmp_path)) is None
+def test_a_thread_that_shares_its_descriptors_is_not_looked_at(proc):
+    inspector = proc(thread=["/dev/nvidia0"], same=lambda _a, _b: True)
+    assert inspector.nodes_of(42) == set()
 
 
-def test_files_that_may_not_be_read_cannot_be_told(proc, tmp_path):
-    root = proc(maps="")
-    (tmp_path / "42" / "maps").unlink()
-    assert holds_device(42, root) is None
+def test_identity_and_devices_belong_together(proc):
+    identity, devices = proc(leader=["/dev/nvidia1", "/dev/nvidiactl"]).look(42)
+    assert (identity.pid, identity.start_time) == (42, 777)
+    assert devices == OpenDevices(frozenset([1]), control=True, uvm=False, evidence=("fd",))
 
 
-def test_whether_the_driver_has_device_files(tmp_path):
-    assert driver_has_devices(str(tmp_path / "nvidiactl")) is False
-    (tmp_path / "nvidiactl").touch()
-    assert driver_has_devices(str(tmp_path / "nvidiactl")) is True
+def test_a_process_that_was_replaced_while_it_was_looked_at_is_nobody(proc, tmp_path):
+    inspector = proc(leader=["/dev/nvidia1"])
+    real = inspector.nodes_of
+
+    def replaced(pid):
+        found = real(pid)
+        (tmp_path / "42" / "stat").write_text((STAT % "S").replace(" 777 ", " 999 "))
+        return found
+
+    inspector.nodes_of = replaced
+    assert inspector.look(42) is None
+
+
+def test_a_process_without_devices_or_without_itself_is_nothing(proc):
+    inspector = proc()
+    assert inspector.look(42) is None
+    assert inspector.holds_any(42) is False
+    assert inspector.nodes_of(4242) == set()
+
+
+@pytest.mark.parametrize(
+    ("control", "uvm", "evidence", "monitor"),
+    [
+        (True, False, ("fd",), True),
+        (True, True, ("fd",), False),
+        (True, False, ("fd", "map"), False),
+        (False, False, ("fd",), False),
+    ],
+)
+def test_a_monitor_neither_computes_nor_maps(control, uvm, evidence, monitor):
+    assert OpenDevices(frozenset([0]), control, uvm, evidence).monitor is monitor
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+def test_this_very_process(tmp_path, thorough):
+    for name in ("nvidia5", "nvidiactl"):
+        (tmp_path / name).touch()
+    inspector = DeviceInspector(ProcFs(), DeviceNodes(str(tmp_path)), thorough)
+    assert inspector.nodes_of(os.getpid()) == set()
+    with open(tmp_path / "nvidia5", encoding="ascii"):
+        assert inspector.nodes_of(os.getpid()) == {(5, "fd")}
+    assert inspector.holds_any(os.getpid()) is False
+
+
+@given(st.binary(max_size=300))
+def test_no_maps_file_can_break_it(tmp_path_factory, text):
+    base = tmp_path_factory.mktemp("proc") / "42"
+    (base / "fd").mkdir(parents=True)
+    (base / "maps").write_bytes(text)
+    inspector = DeviceInspector(ProcFs(str(base.parent)), DeviceNodes("/dev"), same_files=lambda _a, _b: None)
+    found = inspector.nodes_of(42)
+    assert all(evidence == "map" for _node, evidence in found)
+    if b"/dev/nvidia" not in text:
+        assert found == set()

@@ -6,12 +6,17 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import holders
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_inspector import OpenDevices
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_scan import Scan
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import MigDevice
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import listed, process, reading, uuid
 
 
-def join(readings, processes=(), protected=(), holds=lambda _process: True):
+def join(readings, processes=(), protected=(), holds=lambda _process: True, scan=None):
     table = {p.pid: p for p in processes}
-    return holders.join(readings, table.get, lambda p: "why" if p.pid in protected else "", holds)
+    protected_by = lambda p: "why" if p.pid in protected else ""  # noqa: E731
+    return holders.join(readings, holders.Sources(table.get, protected_by, holds, scan))
 
 
 def test_one_process_on_two_gpus_is_one_holder():
@@ -84,3 +89,93 @@ def test_a_label_tells_user_unit_and_an_unusual_state():
     (stuck,) = join(rows, [process(5, state="D", unit="sglang-main.service")])
     assert plain.label == "PID 5 sglang::scheduler_TP0 of llm"
     assert stuck.label == "PID 5 sglang::scheduler_TP0 of llm in sglang-main.service in state D"
+
+
+# -- descriptors and mappings
+
+
+def opened(**by_pid):
+    """A scan in which the process of each PID has these minors open: pid_5=[0], with nvidia-uvm unless monitor."""
+    found = {}
+    for name, minors in by_pid.items():
+        pid, monitor = int(name.split("_")[1]), name.startswith("monitor")
+        devices = OpenDevices(frozenset(minors), True, not monitor, ("fd",))
+        found[ProcessIdentity(pid, 5000 + pid)] = devices
+    return Scan(found)
+
+
+# The fake GPU with index i has the minor 7 - i.
+FIRST, SECOND, OTHER = 7, 6, 0
+
+
+def test_a_listed_process_says_what_else_it_has_open():
+    (found,) = join([reading(0, processes=[listed(5)])], [process(5)], scan=opened(pid_5=[FIRST, SECOND, OTHER]))
+    assert found.gpus == (uuid(0),)
+    assert found.attached == ("/dev/nvidia0", "/dev/nvidia6")
+    assert found.evidence == ("fd", "nvml_compute")
+    assert found.elsewhere
+
+
+def test_a_process_that_only_has_gpus_open_uses_none():
+    (found,) = join([reading(0), reading(1)], [process(5)], scan=opened(pid_5=[FIRST, SECOND]))
+    assert (found.gpus, found.attached, found.evidence) == ((), (uuid(0), uuid(1)), ("fd",))
+    assert (found.elsewhere, found.monitor, found.listed) == (False, False, False)
+    assert found.memory_mib is None
+
+
+def test_a_process_that_has_only_other_gpus_open_is_no_holder():
+    assert join([reading(0)], [process(5)], scan=opened(pid_5=[OTHER])) == ()
+
+
+def test_a_monitor_is_told_apart():
+    (found,) = join([reading(0)], [process(5)], scan=opened(monitor_5=[FIRST]))
+    assert found.monitor
+
+
+def test_a_later_process_with_the_same_pid_has_nothing_open():
+    assert join([reading(0)], [process(5, start_time=1)], scan=opened(pid_5=[FIRST])) == ()
+    (found,) = join([reading(0, processes=[listed(5)])], [process(5, start_time=1)], scan=opened(pid_5=[FIRST]))
+    assert found.evidence == ("nvml_compute",)
+
+
+@pytest.mark.parametrize("kin", [{"session": 5, "pgid": 6}, {"pgid": 5, "session": 1}])
+def test_the_child_of_a_dead_listed_pid_is_its_heir(kin):
+    rows = [reading(0, processes=[listed(5)]), reading(1)]
+    found = join(rows, [process(6, **kin)], scan=opened(pid_6=[FIRST, SECOND, OTHER]))
+    dead, heir = found
+    assert (dead.pid, dead.doubt, dead.heir_of) == (5, holders.GONE, None)
+    assert (heir.pid, heir.gpus, heir.heir_of, heir.memory_mib) == (6, (uuid(0),), 5, None)
+    assert heir.attached == (uuid(1), "/dev/nvidia0")
+
+
+def test_kinship_alone_makes_no_heir():
+    rows = [reading(0, processes=[listed(5)])]
+    monitor = join(rows, [process(6, session=5)], scan=opened(monitor_6=[FIRST]))[1]
+    stranger = join(rows, [process(6, session=1, pgid=1)], scan=opened(pid_6=[FIRST]))[1]
+    elsewhere = join(rows, [process(6, session=5)], scan=opened(pid_6=[OTHER]))
+    parent_lives = join(rows, [process(5), process(6, session=5)], scan=opened(pid_5=[FIRST], pid_6=[FIRST]))[1]
+    assert [h.heir_of for h in (monitor, stranger, parent_lives)] == [None] * 3
+    assert [h.gpus for h in (monitor, stranger, parent_lives)] == [()] * 3
+    assert [h.pid for h in elsewhere] == [5]
+
+
+def test_a_leader_that_has_ended_with_a_live_thread_is_an_ordinary_holder():
+    (found,) = join([reading(0, processes=[listed(5)])], [process(5, state="Z", live_thread=55)])
+    assert (found.doubt, found.process.state) == ("", "Z")
+
+
+def test_the_node_of_a_gpu_says_nothing_about_one_mig_instance():
+    part = reading(0, instance=MigDevice("MIG-one", 1, 0))
+    assert join([part], [process(5)], scan=opened(pid_5=[FIRST])) == ()
+
+
+def test_mig_instances_are_told():
+    (found,) = join([reading(0, processes=[listed(5, gpu_instance=2, compute_instance=0)])], [process(5)])
+    assert [(use.uuid, use.gpu_instance, use.compute_instance) for use in found.instances] == [(uuid(0), 2, 0)]
+
+
+def test_a_name_cannot_steer_the_terminal():
+    (found,) = join([reading(0, processes=[listed(5)])], [process(5, argv=("\x1b[2Jrm\n" + "x" * 500,))])
+    assert "\x1b" not in found.label
+    assert "\n" not in found.label
+    assert len(found.label) < 150

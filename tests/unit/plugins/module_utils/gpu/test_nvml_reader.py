@@ -14,9 +14,11 @@ from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fak
     FakePynvml,
     NVMLError,
     NVMLLibraryMismatchError,
+    default_answers,
     field_value,
     identity,
     row,
+    uuid,
 )
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
@@ -246,15 +248,25 @@ def mig(parent, devices, **more):
     )
 
 
-def test_mig_the_whole_gpus_list_counts():
+def test_mig_the_whole_gpus_list_and_those_of_the_instances_are_joined():
+    # One driver lists a process of an instance on the whole GPU, another one does not.
     got = mig([row(42, gi=1, ci=0)], [[row(43)]])
+    assert got.processes == (ListedProcess(42, "compute", 1000, 1, 0), ListedProcess(43, "compute", 1000, 1, 0))
+
+
+def test_mig_a_process_in_both_lists_is_one_row():
+    got = mig([row(42)], [[row(42, gi=1, ci=0)], []])
     assert got.processes == (ListedProcess(42, "compute", 1000, 1, 0),)
 
 
-def test_mig_devices_are_asked_where_the_whole_gpu_is_denied():
+def test_mig_instances_are_asked_where_the_whole_gpu_is_denied():
     got = mig(NVMLError(4), [NVMLError(6), [row(42, gi=2, ci=0)], [row(43, gi=3, ci=0)]])
     assert got.failure is None
     assert [(p.pid, p.gpu_instance) for p in got.processes] == [(42, 2), (43, 3)]
+    assert [(d.uuid, d.gpu_instance, d.memory.used_mib) for d in got.mig_devices] == [
+        (uuid("mig1"), 2, 5),
+        (uuid("mig2"), 3, 5),
+    ]
 
 
 @pytest.mark.parametrize("devices", [[], [NVMLError(6)], [NVMLError(4)], [[row(42)], NVMLError(4)]])
@@ -262,7 +274,44 @@ def test_mig_what_stays_denied_is_unknown(devices):
     assert mig(NVMLError(4), devices).failure.code == "no_permission"
 
 
-def test_mig_memory_that_is_denied_is_unknown():
-    got = mig([], [], nvmlDeviceGetMemoryInfo=NVMLError(4))
+def memory_of_instances_only(handle, version=None):
+    if not isinstance(handle, str):
+        raise NVMLError(4)
+    return default_answers(1)["nvmlDeviceGetMemoryInfo"](handle, version)
+
+
+def test_mig_memory_that_is_denied_is_that_of_the_instances_together():
+    got = mig([], [[], []], nvmlDeviceGetMemoryInfo=memory_of_instances_only)
+    assert got.failure is None
+    assert (got.memory.total_mib, got.memory.used_mib, got.memory.source) == (2 * 81920, 10, "mig_instances")
+    assert got.memory.reserved_mib is None
+
+
+@pytest.mark.parametrize("devices", [[], [[]]])
+def test_mig_memory_that_is_denied_is_unknown(devices):
+    got = mig([], devices, nvmlDeviceGetMemoryInfo=NVMLError(4))
     assert got.failure.code == "no_permission"
     assert "MIG" in got.failure.message
+
+
+def test_mig_instances_that_cannot_be_described_are_unknown():
+    assert mig([], [[]], nvmlDeviceGetGpuInstanceId=NVMLError(999)).failure.code == "unknown_error"
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [(0, "none"), (1, "hmm"), (2, "ats"), (9, "unknown"), (NVMLError(3), "not_supported"), (NVMLError(999), "unknown")],
+)
+def test_the_addressing_mode(answer, word):
+    got = read(nvmlDeviceGetAddressingMode=answer)
+    assert (got.addressing_mode, got.failure) == (word, None)
+
+
+def test_the_recovery_action_is_asked_before_memory_and_processes():
+    pynvml = FakePynvml()
+    reader = GpuReader(pynvml, 4194304)
+    reader.open()
+    reader.read(0)
+    calls = [call for call in pynvml.calls if call != "nvmlInit"]
+    assert calls.index("nvmlDeviceGetFieldValues") < calls.index("nvmlDeviceGetMemoryInfo")
+    assert calls.index("nvmlDeviceGetFieldValues") < calls.index("nvmlDeviceGetComputeRunningProcesses")

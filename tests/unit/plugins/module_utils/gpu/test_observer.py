@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_nodes import DeviceNodes
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError, MemoryReading, MigDevice
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import EVERYTHING, KNOWN, Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import (
     FakeSession,
+    identity,
     listed,
     reading,
     uuid,
@@ -22,13 +28,13 @@ ME = os.getpid()
 
 def test_only_the_gpus_that_are_meant_are_opened_where_indices_tell():
     session = FakeSession(reading, count=8)
-    assert select(session, ["3", "1"], 8) == (1, 3)
+    assert select(session, ["3", "1"], 8) == (Target(1), Target(3))
     assert session.identified == []
 
 
 def test_all_gpus_are_identified_where_something_must_be_looked_up():
     session = FakeSession(reading, count=4)
-    assert select(session, [uuid(2)[:12], "0"], None) == (0, 2)
+    assert select(session, [uuid(2)[:12], "0"], None) == (Target(0), Target(2))
     assert session.identified == [0, 1, 2, 3]
 
 
@@ -41,7 +47,7 @@ def test_a_wrong_number_of_gpus_comes_first():
 
 def test_a_look_joins_gpus_and_processes():
     session = FakeSession(lambda index: reading(index, processes=[listed(ME)] if index else []))
-    look = Observer(session, ProcFs(), [0, 1]).look()
+    look = Observer(session, ProcFs(), [Target(0), Target(1)]).look()
     assert look.uuids == {uuid(0), uuid(1)}
     (holder,) = look.holders
     assert holder.gpus == (uuid(1),)
@@ -50,34 +56,104 @@ def test_a_look_joins_gpus_and_processes():
 
 def test_our_own_parents_are_protected():
     session = FakeSession(lambda index: reading(index, processes=[listed(os.getppid())]))
-    (holder,) = Observer(session, ProcFs(), [0]).look().holders
+    (holder,) = Observer(session, ProcFs(), [Target(0)]).look().holders
     assert holder.protected_by
 
 
 def test_the_children_that_ask_nvml_are_no_holders():
     session = FakeSession(lambda index: reading(index, processes=[listed(4242)]), pids=[4242])
-    look = Observer(session, ProcFs(), [0]).look()
+    look = Observer(session, ProcFs(), [Target(0)]).look()
     assert look.holders == ()
     assert look.readings[0].processes == ()
 
 
-def test_open_devices_are_looked_for_once_for_each_process():
-    asked = []
+@pytest.fixture
+def nodes(tmp_path):
+    """Device nodes of two GPUs, with the minors of the fake ones; opened by this process until the test is over."""
+    for name in ["nvidia%d" % identity(index).minor for index in (0, 1)] + ["nvidiactl", "nvidia-uvm"]:
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    return DeviceNodes(str(tmp_path / "dev"))
 
-    def holds(pid):
-        asked.append(pid)
-        return True
 
+@pytest.fixture
+def holding(nodes):
+    """Start a process that has nodes open; it ends with the test."""
+    started = []
+
+    def start(*names):
+        code = "import sys; files = [open(n) for n in sys.argv[1:]]; print(1, flush=True); sys.stdin.read()"
+        paths = [nodes.dev + "/" + name for name in names]
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        process.stdout.readline()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def gpu_node(index):
+    return "nvidia%d" % identity(index).minor
+
+
+def test_a_listed_process_without_an_open_device_is_looked_at_again(nodes, holding):
     session = FakeSession(lambda index: reading(index, processes=[listed(ME)]))
-    observer = Observer(session, ProcFs(), [0], holds_device=holds)
-    for _repeat in range(3):
-        assert observer.look().holders[0].doubt == ""
-    assert asked == [ME]
-
-
-def test_a_process_without_open_devices_is_looked_at_again():
-    answers = [False, True]
-    session = FakeSession(lambda index: reading(index, processes=[listed(ME)]))
-    observer = Observer(session, ProcFs(), [0], holds_device=lambda _pid: answers.pop(0))
+    observer = Observer(session, ProcFs(), [Target(0)], nodes=nodes)
     assert observer.look().holders[0].process is None
+    with open(nodes.dev + "/nvidiactl", encoding="ascii"):
+        assert observer.look().holders[0].process is not None
+    # What was seen once is remembered: finding out is not cheap.
     assert observer.look().holders[0].process is not None
+
+
+def test_a_host_without_device_nodes_says_nothing_against_a_listed_process(tmp_path):
+    session = FakeSession(lambda index: reading(index, processes=[listed(ME)]))
+    observer = Observer(session, ProcFs(), [Target(0)], nodes=DeviceNodes(str(tmp_path)))
+    assert observer.look().holders[0].doubt == ""
+
+
+def test_who_only_has_a_gpu_open_is_seen_by_a_look_at_everything(nodes, holding):
+    process = holding(gpu_node(0), gpu_node(1), "nvidiactl", "nvidia-uvm")
+    observer = Observer(FakeSession(reading), ProcFs(), [Target(0)], nodes=nodes)
+    assert observer.look().holders == ()
+    look = observer.look(EVERYTHING)
+    (row,) = look.holders
+    assert (row.pid, row.gpus, row.evidence, row.elsewhere) == (process.pid, (), ("fd",), True)
+    assert row.attached == (uuid(0), "/dev/" + gpu_node(1))
+    assert look.view.scanned
+    # A later look at those that are known does not search all others again.
+    other = holding(gpu_node(0))
+    assert [h.pid for h in observer.look(KNOWN).holders] == [process.pid]
+    assert [h.pid for h in observer.look(EVERYTHING).holders] == sorted([process.pid, other.pid])
+
+
+def test_a_look_can_be_explained_later_without_reading_the_gpus_again(nodes, holding):
+    session = FakeSession(lambda index: reading(index, used=9000))
+    observer = Observer(session, ProcFs(), [Target(0)], nodes=nodes)
+    process = holding(gpu_node(0), "nvidiactl", "nvidia-uvm")
+    look = observer.look()
+    session.read_one = lambda index: pytest.fail("read again")
+    explained = observer.explain(look, Limits())
+    assert [h.pid for h in explained.holders] == [process.pid]
+    assert "PID %d" % process.pid in explained.verdicts(Limits())[0].message
+
+
+def test_a_mig_instance_is_a_device_of_its_own():
+    devices = (
+        MigDevice("MIG-one", 1, 0, MemoryReading(9000, 5, None, "nvml_v2")),
+        MigDevice("MIG-two", 2, 0, MemoryReading(9000, 4000, None, "nvml_v2")),
+    )
+    rows = [listed(ME, gpu_instance=2, compute_instance=0)]
+    session = FakeSession(lambda index: reading(index, used=4005, processes=rows, mig_devices=devices))
+    look = Observer(session, ProcFs(), [Target(0, "MIG-one"), Target(0, "MIG-two")]).look()
+    assert [r.uuid for r in look.readings] == ["MIG-one", "MIG-two"]
+    assert [v.state for v in look.verdicts(Limits())] == ["free", "busy"]
+    (row,) = look.holders
+    assert row.gpus == ("MIG-two",)

@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import Filters, Rules, plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import holder, uuid
 
 ALL = frozenset(uuid(i) for i in range(4))
 
 
-def decide(one, selected=ALL, users=frozenset()):
-    plan = plan_reclaim([one], selected, users)
+def rules(users=(), attached="exclusive", **filters):
+    return Rules(Filters(uids=frozenset(users), **filters), attached)
+
+
+def decide(one, selected=ALL, **told):
+    plan = plan_reclaim([one], selected, rules(**told))
     return plan.decisions[0] if plan.decisions else None
 
 
@@ -34,7 +41,7 @@ def decide(one, selected=ALL, users=frozenset()):
     ],
 )
 def test_decisions(one, users, action):
-    decision = decide(one, users=frozenset(users))
+    decision = decide(one, users=users)
     assert decision.action == action
     assert decision.why
 
@@ -51,33 +58,107 @@ def test_an_unreadable_executable_says_what_to_do():
     assert "become" in decide(holder(42, exe="")).why
 
 
+@pytest.mark.parametrize(
+    ("one", "attached", "action"),
+    [
+        (holder(42, (), attached=[0]), "exclusive", "end"),
+        (holder(42, (), attached=[0], evidence=("map",)), "exclusive", "end"),
+        (holder(42, (), attached=[0], elsewhere=True), "exclusive", "skipped"),
+        (holder(42, (), attached=[0], monitor=True), "exclusive", "skipped"),
+        (holder(42, (), attached=[0], elsewhere=True), "any", "end"),
+        (holder(42, (), attached=[0], monitor=True), "any", "end"),
+        (holder(42, (), attached=[0]), "never", "skipped"),
+        (holder(42, (), attached=[0], protected_by="why"), "any", "protected"),
+        # The heir of a dead process uses its GPU, whatever else it has open.
+        (holder(42, attached=[1], heir_of=7, elsewhere=True), "never", "end"),
+        # A listed process is ended for the GPU that it uses.
+        (holder(42, attached=[1], elsewhere=True), "never", "end"),
+    ],
+)
+def test_processes_that_merely_have_a_gpu_open(one, attached, action):
+    decision = decide(one, selected=frozenset([uuid(0)]), attached=attached)
+    assert decision.action == action
+    assert decision.why
+
+
+def test_a_process_that_has_the_gpu_open_but_is_listed_on_another_is_not_its_user():
+    # It computes on GPU 1; CUDA opened GPU 0 all the same.
+    only_open = holder(42, (), attached=[0, 1], elsewhere=True)
+    assert decide(only_open, selected=frozenset([uuid(0)])).action == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("filters", "changes", "action"),
+    [
+        ({"units": ("llm-*",)}, {"unit": "llm-a.service"}, "end"),
+        ({"units": ("llm-a",)}, {"unit": "llm-a.service"}, "end"),
+        ({"units": ("llm-*",)}, {"unit": "sglang-a.service"}, "skipped"),
+        ({"units": ("llm-*",)}, {}, "skipped"),
+        # A unit inside a guest has the guest's name for it.
+        ({"units": ("llm-*",)}, {"unit": "llm-a.service", "container": Container("lxc", "129")}, "skipped"),
+        ({"containers": ("lxc:129",)}, {"container": Container("lxc", "129")}, "end"),
+        ({"containers": ("129",)}, {"container": Container("lxc", "129")}, "end"),
+        ({"containers": ("docker:129",)}, {"container": Container("lxc", "129")}, "skipped"),
+        ({"containers": ("*",)}, {}, "skipped"),
+        ({"command": re.compile("scheduler_TP")}, {}, "end"),
+        ({"command": re.compile("^scheduler")}, {}, "skipped"),
+        ({"command": re.compile("x"), "users": [1000]}, {}, "skipped"),
+    ],
+)
+def test_filters(filters, changes, action):
+    decision = decide(holder(42, **changes), **filters)
+    assert decision.action == action
+    assert decision.why
+
+
+indices = st.sets(st.integers(0, 3), max_size=4).map(sorted)
 holders = st.lists(
     st.builds(
         holder,
         st.integers(3, 99),
-        gpus=st.sets(st.integers(0, 3), max_size=4).map(sorted),
+        gpus=indices,
+        attached=indices,
         doubt=st.sampled_from(["", "", "doubtful"]),
         protected_by=st.sampled_from(["", "", "why"]),
         info=st.sampled_from([True, True, False]),
+        monitor=st.booleans(),
+        elsewhere=st.booleans(),
         uid=st.integers(0, 3),
         exe=st.sampled_from(["/bin/x", "/bin/x", ""]),
+        unit=st.sampled_from([None, "a.service", "b.service"]),
     ),
     unique_by=lambda h: h.pid,
     max_size=8,
 )
 
 
-@given(holders, st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)))
-def test_nobody_is_ended_without_every_condition(given_holders, indices, users):
+@given(
+    holders,
+    st.sets(st.integers(0, 3)),
+    st.sets(st.integers(0, 3)),
+    st.sampled_from(["exclusive", "any", "never"]),
+    st.sampled_from([(), ("a",), ("*",)]),
+)
+def test_nobody_is_ended_without_every_condition(given_holders, indices, users, attached, units):
     selected = frozenset(uuid(i) for i in indices)
-    plan = plan_reclaim(given_holders, selected, frozenset(users))
+    plan = plan_reclaim(given_holders, selected, rules(users, attached, units=units))
     for target in plan.targets:
         assert not target.protected_by
         assert not target.doubt
         assert target.process is not None
         assert target.process.exe
-        assert selected.intersection(target.gpus)
+        assert selected.intersection(target.gpus + target.attached)
         assert not users or target.process.uid in users
-    on_selected = sorted(h.pid for h in given_holders if selected.intersection(h.gpus))
+        assert not units or target.process.unit
+        if not selected.intersection(target.gpus):
+            assert attached == "any" or (attached == "exclusive" and not target.elsewhere and not target.monitor)
+    on_selected = sorted(h.pid for h in given_holders if selected.intersection(h.gpus + h.attached))
     assert [d.holder.pid for d in plan.decisions] == on_selected
     assert all(d.why for d in plan.decisions if d.action != "unresolved" or d.holder.doubt)
+
+
+@given(holders, st.sets(st.integers(0, 3)))
+def test_a_wider_selection_never_spares_anybody(given_holders, indices):
+    some, everything = frozenset(uuid(i) for i in indices), ALL
+    few = {h.pid for h in plan_reclaim(given_holders, some, rules()).targets}
+    assert few <= {h.pid for h in plan_reclaim(given_holders, everything, rules()).targets}

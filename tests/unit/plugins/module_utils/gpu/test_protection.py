@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import (
-    Allowance,
-    Protection,
-    executable_matches,
-)
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance, Protection
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import holder, process
 
 NOBODY = Protection(own=frozenset([500]), ancestors=frozenset([400, 300, 1]))
@@ -66,29 +63,22 @@ def test_a_name_protects_nobody(changes):
 
 
 def test_by_option():
-    protection = Protection(frozenset(), frozenset(), frozenset([1001]), ("weight-cache", "/opt/x/bin/serve"))
+    who = Who(frozenset([1001]), ("weight-cache", "/opt/x/bin/serve"), ("llm-*",))
+    protection = Protection(frozenset(), frozenset(), who)
     assert "protect_users" in protection.reason(process(900, uid=1001, user="cache"))
     assert "weight-cache" in protection.reason(process(900, exe="/any/where/weight-cache"))
     assert "/opt/x/bin/serve" in protection.reason(process(900, exe="/opt/x/bin/serve"))
+    assert "protect_units (llm-*)" in protection.reason(process(900, unit="llm-cache.service"))
     assert protection.reason(process(900, exe="/opt/y/bin/serve")) == ""
 
 
-@pytest.mark.parametrize(
-    ("exe", "wanted", "found"),
-    [
-        ("/a/b", ["b"], "b"),
-        ("/a/b", ["/a/b"], "/a/b"),
-        ("/a/b", ["/b", "a", "/a", "/a/b/c"], ""),
-        ("/a/bc", ["b"], ""),
-        ("", ["", "b"], ""),
-    ],
-)
-def test_executable_matches(exe, wanted, found):
-    assert executable_matches(exe, wanted) == found
+def test_who_may_stay_is_protected_too():
+    protection = Protection(frozenset(), frozenset(), allowance=Allowance(Who(uids=frozenset([1001]))))
+    assert "allow_users" in protection.reason(process(900, uid=1001, user="cache"))
 
 
 def test_an_allowance_covers_users_and_executables():
-    allowance = Allowance(frozenset([1000]), ("cache",))
+    allowance = Allowance(Who(frozenset([1000]), ("cache",)))
     assert allowance.covers(holder(900))
     assert allowance.covers(holder(900, uid=7, exe="/opt/cache"))
     assert not allowance.covers(holder(900, uid=7))
@@ -96,6 +86,6 @@ def test_an_allowance_covers_users_and_executables():
 
 
 def test_an_allowance_covers_nobody_in_doubt():
-    allowance = Allowance(frozenset([1000]))
+    allowance = Allowance(Who(frozenset([1000])))
     assert not allowance.covers(holder(900, info=False, doubt="gone"))
     assert not allowance.covers(holder(900, doubt="a zombie"))

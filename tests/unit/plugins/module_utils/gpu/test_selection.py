@@ -12,11 +12,14 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     GpuError,
     GpuIdentity,
     GpuReading,
+    MigDevice,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import (
     SelectionError,
+    Target,
     check_count,
-    plain_indices,
+    names_instances,
+    plain_targets,
     resolve,
 )
 
@@ -54,12 +57,12 @@ DEVICES = (
     ],
 )
 def test_every_usual_spelling(selector, index):
-    assert resolve([selector], DEVICES) == (index,)
+    assert resolve([selector], DEVICES) == (Target(index),)
 
 
 @pytest.mark.parametrize(
     "selector",
-    ["4", "-1", "GPU-", "gpu-d", "dcf", "GPU-abcd", "00:08.0", "3b:00.0", "0000:00:06.1", "all", "MIG-dcf0d3fb", "1.0"],
+    ["4", "-1", "GPU-", "gpu-d", "dcf", "GPU-abcd", "00:08.0", "3b:00.0", "0000:00:06.1", "all", "1.0"],
 )
 def test_what_is_no_gpu_lists_those_there_are(selector):
     with pytest.raises(SelectionError) as stop:
@@ -87,13 +90,13 @@ def test_a_gpu_that_is_named_twice_is_a_mistake(pair):
 
 
 def test_nothing_selected_is_everything():
-    assert resolve([], DEVICES) == (0, 1, 2, 3)
+    assert resolve([], DEVICES) == tuple(Target(index) for index in range(4))
 
 
 def test_cuda_visible_devices_changes_nothing(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert resolve(["0"], DEVICES) == (0,)
-    assert resolve([], DEVICES) == (0, 1, 2, 3)
+    assert resolve(["0"], DEVICES) == (Target(0),)
+    assert resolve([], DEVICES) == tuple(Target(index) for index in range(4))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +112,9 @@ def test_cuda_visible_devices_changes_nothing(monkeypatch):
         (["²"], 3, None),
     ],
 )
-def test_plain_indices(selectors, count, expected):
-    assert plain_indices(selectors, count) == expected
+def test_plain_targets(selectors, count, expected):
+    found = plain_targets(selectors, count)
+    assert (None if found is None else tuple(target.index for target in found)) == expected
 
 
 def test_the_number_of_gpus():
@@ -120,6 +124,47 @@ def test_the_number_of_gpus():
         check_count(7, 8)
     with pytest.raises(GpuError):
         check_count(0, None)
+
+
+MIG = (
+    GpuReading(
+        0,
+        identity=DEVICES[0].identity,
+        mig_devices=(MigDevice("MIG-aaaa1111-0", 1, 0), MigDevice("MIG-aaaa2222-0", 2, 0)),
+    ),
+    GpuReading(1, identity=DEVICES[1].identity, mig_devices=(MigDevice("MIG-bbbb0000-0", 1, 0), MigDevice("", 2, 0))),
+)
+
+
+@pytest.mark.parametrize(
+    ("selectors", "found"),
+    [
+        (["MIG-aaaa1111-0"], [Target(0, "MIG-aaaa1111-0")]),
+        (["mig-AAAA1", "MIG-aaaa2"], [Target(0, "MIG-aaaa1111-0"), Target(0, "MIG-aaaa2222-0")]),
+        (["MIG-bbbb", "0"], [Target(0), Target(1, "MIG-bbbb0000-0")]),
+    ],
+)
+def test_mig_instances(selectors, found):
+    assert names_instances(selectors)
+    assert resolve(selectors, MIG) == tuple(found)
+
+
+@pytest.mark.parametrize("selectors", [["MIG-aaaa"], ["MIG-cccc"], ["MIG-"], ["MIG-b"]])
+def test_what_is_no_single_mig_instance_lists_those_there_are(selectors):
+    with pytest.raises(SelectionError) as stop:
+        resolve(selectors, MIG)
+    assert "MIG-aaaa1111-0" in str(stop.value)
+    assert repr(selectors[0]) in str(stop.value)
+
+
+@pytest.mark.parametrize("selectors", [["0", "MIG-aaaa1"], ["MIG-aaaa1", "0"], ["MIG-aaaa1", "mig-aaaa1111"]])
+def test_a_gpu_and_an_instance_of_it_are_named_twice(selectors):
+    with pytest.raises(SelectionError, match="twice"):
+        resolve(selectors, MIG)
+
+
+def test_without_a_mig_uuid_no_instances_are_asked_for():
+    assert not names_instances(["0", "GPU-dcf0"])
 
 
 spellings = st.sampled_from(
@@ -138,12 +183,12 @@ def test_a_selection_is_sorted_complete_and_within_the_host_or_an_error(selector
         return
     assert list(found) == sorted(set(found))
     assert len(found) == len(selectors)
-    assert set(found) <= {0, 1, 2, 3}
+    assert {target.index for target in found} <= {0, 1, 2, 3}
 
 
 @given(st.lists(st.text(alphabet="0123456789", max_size=3), max_size=4), st.integers(1, 8))
 def test_the_short_cut_agrees_with_the_long_way(selectors, count):
     devices = [gpu(i, "GPU-%08x" % i, "00000000:%02x:00.0" % i) for i in range(count)]
-    plain = plain_indices(selectors, count)
+    plain = plain_targets(selectors, count)
     if plain is not None:
         assert plain == resolve(selectors, devices)

@@ -7,6 +7,7 @@ import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.users import user_ids
 
 KNOWN = {"llm": 1000, "root": 0, "4000": 7}
@@ -60,6 +61,15 @@ NAN, INF = float("nan"), float("inf")
         (*CHECKS[0], "expected_count", [0, -8]),
         (*CHECKS[0], "gpus", [[""], ["0", "  "]]),
         (*CHECKS[1], "max_used_mib", [-1]),
+        (*CHECKS[1], "max_used_fraction", [-0.1, 1.0, 7.0, NAN, INF]),
+        (*CHECKS[2], "service_timeout", [0.0, -1.0, NAN]),
+        (*CHECKS[2], "command_pattern", ["(", "*x"]),
+        (*CHECKS[2], "units", [[""], ["a", " "]]),
+        (*CHECKS[2], "containers", [["docker:"]]),
+        (*CHECKS[2], "protect_units", [[""]]),
+        (*CHECKS[2], "protect_containers", [[""]]),
+        (*CHECKS[4], "allow_units", [[""]]),
+        (*CHECKS[4], "allow_containers", [["lxc:"]]),
         (*CHECKS[2], "grace", [-0.1, NAN, INF]),
         (*CHECKS[2], "kill_timeout", [0.0, -1.0, NAN, INF]),
         (*CHECKS[2], "protect_executables", [[""], ["bin/x"], ["/opt/"]]),
@@ -94,3 +104,26 @@ def test_bad_values_name_the_option_and_the_value(check, spec, option, values):
 )
 def test_values_at_the_edge_are_good(check, spec, changes):
     check(defaults(spec(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "shown"), [({"0": 100}, "'0'"), ({"GPU-1": "many"}, "'many'"), ({"GPU-1": -4}, "-4")]
+)
+def test_a_bad_baseline(baseline, shown):
+    with pytest.raises(GpuError) as stop:
+        options.check_free(defaults(options.free_spec(), baseline=baseline))
+    assert str(stop.value).startswith("baseline: ")
+    assert shown in str(stop.value)
+
+
+def test_a_baseline_must_tell_of_each_selected_gpu():
+    params = defaults(options.free_spec(), baseline={"GPU-1": 100})
+    options.check_baseline(params, frozenset(["GPU-1"]))
+    options.check_baseline(defaults(options.free_spec()), frozenset(["GPU-1"]))
+    with pytest.raises(GpuError, match="GPU-2"):
+        options.check_baseline(params, frozenset(["GPU-1", "GPU-2"]))
+
+
+def test_a_baseline_that_went_through_a_template_is_text():
+    limits = options.limits_from(defaults(options.free_spec(), baseline={"GPU-1": "100"}), Allowance())
+    assert limits.baseline == {"GPU-1": 100}

@@ -7,28 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     Failure,
     GpuReading,
     MemoryReading,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits, judge
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits, View, judge
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import (
     holder,
     identity,
     listed,
     reading,
+    uuid,
 )
 
 LOST = Failure("lost", "It is gone", "Reset it", True)
 HUNG = Failure("hung", "No answer", "Wait", False)
-CACHE = Limits(256, 4000, Allowance(frozenset([1000])))
+CACHE = Limits(256, allow_mib=4000, allowance=Allowance(Who(frozenset([1000]))))
 
 
-def judged(used=0, pids=(), limits=None, holders=None, **changes):
+def judged(used=0, pids=(), limits=None, holders=None, view=None, **changes):
     got = reading(0, used=used, processes=[listed(pid) for pid in pids], **changes)
-    return judge(got, [holder(pid) for pid in pids] if holders is None else holders, limits or Limits())
+    known = [holder(pid) for pid in pids] if holders is None else holders
+    return judge(got, known, limits or Limits(), view or View())
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,14 @@ def judged(used=0, pids=(), limits=None, holders=None, **changes):
         (0, [], None, "free", ""),
         (256, [], None, "free", ""),
         (257, [], None, "busy", "unattributed"),
+        (8192, [], Limits(max_used_fraction=0.1), "free", ""),
+        (8193, [], Limits(max_used_fraction=0.1), "busy", "unattributed"),
+        (0, [], Limits(max_used_fraction=0.0), "free", ""),
+        (1256, [], Limits(baseline={uuid(0): 1000}), "free", ""),
+        (1257, [], Limits(baseline={uuid(0): 1000}), "busy", "unattributed"),
+        (1257, [], Limits(baseline={uuid(1): 1000}), "busy", "unattributed"),
+        (1010, [], Limits(10, baseline={uuid(0): 1000}), "free", ""),
+        (1011, [], Limits(10, baseline={uuid(0): 1000}), "busy", "unattributed"),
         (0, [], Limits(0), "free", ""),
         (1, [], Limits(0), "busy", "unattributed"),
         (0, [42], None, "busy", "holder"),
@@ -80,10 +91,76 @@ def test_a_failure_is_told_as_unknown(failure):
     assert got.message == failure.text
 
 
-def test_unattributed_memory_explains_itself():
-    message = judged(70000).message
-    for cause in ("PID namespace", "container", "virtual machine", "CUDA IPC", "reset"):
-        assert cause in message
+@pytest.mark.parametrize(
+    ("view", "changes", "words"),
+    [
+        (View(), {}, ["container", "virtual machine", "CUDA IPC", "reset"]),
+        (View(scanned=True), {}, ["No process on this host has it open", "reset"]),
+        (View(scanned=True, namespaced=True), {}, ["PID namespace", "on the host itself"]),
+        (View(scanned=True, uninspected=7), {}, ["7 processes", "become"]),
+        (View(scanned=True), {"addressing_mode": "ats"}, ["NUMA", "baseline"]),
+        (View(scanned=True), {"mig_mode": "enabled"}, ["MIG", "root"]),
+    ],
+)
+def test_unattributed_memory_explains_itself(view, changes, words):
+    got = judged(70000, view=view, **changes)
+    assert (got.state, got.reason) == ("busy", "unattributed")
+    for word in words:
+        assert word in got.message
+
+
+def test_unattributed_memory_names_who_has_the_gpu_open():
+    message = judged(70000, holders=[holder(7, (), attached=[0]), holder(8, (), attached=[0], monitor=True)]).message
+    assert "PID 7" in message
+    assert "PID 8" not in message
+    assert "Likely causes" not in message
+
+
+@pytest.mark.parametrize(
+    ("others", "view", "reason"),
+    [
+        ([], View(scanned=True), "unattributed"),
+        ([], View(), "holder"),  # nobody looked who else has it open
+        ([], View(scanned=True, uninspected=1), "holder"),
+        ([holder(8, (), attached=[0], monitor=True)], View(scanned=True), "unattributed"),
+        ([holder(8, (), attached=[0])], View(scanned=True), "holder"),
+        ([holder(8, heir_of=42, attached=[1])], View(scanned=True), "holder"),
+    ],
+)
+def test_a_dead_pid_alone_in_the_list_is_nobody(others, view, reason):
+    got = judged(9000, [42], holders=[holder(42, info=False, doubt="gone"), *others], view=view)
+    assert (got.state, got.reason) == ("busy", reason)
+    assert "PID 42" in got.message
+
+
+def test_the_heir_of_a_dead_pid_is_named():
+    heir = holder(43, heir_of=42)
+    assert "PID 43" in judged(9000, [42], holders=[holder(42, info=False, doubt="gone"), heir]).message
+
+
+def test_a_limit_that_is_not_a_number_of_mib_says_where_it_comes_from():
+    assert "max_used_fraction 0.1" in judged(9000, limits=Limits(max_used_fraction=0.1)).message
+    assert "baseline 500 MiB" in judged(9000, limits=Limits(baseline={uuid(0): 500})).message
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot"],
+)
+def test_a_gpu_that_the_driver_wants_repaired_is_not_free(action):
+    got = judged(0, recovery_action=action)
+    assert (got.state, got.reason, got.permanent) == ("unknown", "recovery_action", True)
+    assert action in got.message
+    assert judged(0, limits=Limits(ignore_recovery=True), recovery_action=action).state == "free"
+
+
+@pytest.mark.parametrize("action", ["none", "not_supported", "unknown"])
+def test_a_driver_that_wants_nothing_or_does_not_say_is_no_obstacle(action):
+    assert judged(0, recovery_action=action).state == "free"
+
+
+def test_what_the_driver_wants_comes_before_what_cannot_be_read():
+    assert judged(0, failure=LOST, recovery_action="node_reboot").reason == "recovery_action"
 
 
 def test_the_driver_that_cannot_tell_reserved_memory_apart_is_pointed_out():
@@ -105,16 +182,23 @@ readings = st.builds(
     identity=st.one_of(st.none(), st.just(identity(0))),
     memory=memories,
     processes=st.lists(st.builds(listed, st.integers(3, 9)), max_size=3).map(tuple),
+    recovery_action=st.sampled_from(["none", "unknown", "reset", "node_reboot"]),
     failure=st.one_of(st.none(), st.sampled_from([LOST, HUNG])),
 )
 
 
-@given(readings, st.sets(st.integers(3, 9)), st.integers(0, 99999), st.integers(0, 999), st.sets(st.integers(0, 2)))
-def test_only_what_was_read_can_be_free(got, known, max_used, allow, uids):
+views = st.builds(View, st.booleans(), st.booleans(), st.integers(0, 2))
+
+
+@given(
+    readings, st.sets(st.integers(3, 9)), st.integers(0, 99999), st.integers(0, 999), st.sets(st.integers(0, 2)), views
+)
+def test_only_what_was_read_can_be_free(got, known, max_used, allow, uids, view):
     holders = [holder(pid, uid=pid % 3) for pid in known]
-    verdict = judge(got, holders, Limits(max_used, allow, Allowance(frozenset(uids))))
+    verdict = judge(got, holders, Limits(max_used, allow_mib=allow, allowance=Allowance(Who(frozenset(uids)))), view)
     if verdict.state == "free":
         assert got.failure is None
+        assert got.recovery_action in ("none", "unknown")
         assert got.identity is not None
         assert got.memory is not None
         assert got.memory.used_mib <= max_used + allow

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Verdict
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
@@ -259,7 +260,7 @@ def test_samples_of_a_look():
         ),
         (holder(7, protected_by="the X server"), holder(8, protected_by="protect_users", uid=5)),
     )
-    first, second = samples_of(look, Limits(allowance=Allowance(frozenset([5]))))
+    first, second = samples_of(look, Limits(allowance=Allowance(Who(frozenset([5])))))
     assert first.holders == {(7, 5007), (8, 5008)}
     assert [key for key, _what in first.blockers] == [(7, 5007)]
     assert "the X server" in first.blockers[0][1]

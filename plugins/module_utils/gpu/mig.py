@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A MIG instance as a device of its own: its memory and its processes, cut out of the GPU's reading."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
+    Failure,
+    GpuReading,
+    ListedProcess,
+    MigDevice,
+)
+
+
+def of_instance(reading: GpuReading, uuid: str) -> GpuReading:
+    """The reading of one instance; `reading` is that of its whole GPU.  What is not known stays unknown."""
+    device = next((d for d in reading.mig_devices if d.uuid == uuid), None)
+    identity = replace(reading.identity, uuid=uuid) if reading.identity else None
+    if device is None:
+        gone = Failure(
+            "mig_instance_gone",
+            "GPU %d has no MIG instance %s any more" % (reading.index, uuid),
+            "Instances were created or destroyed meanwhile: run the task again",
+            permanent=True,
+        )
+        unreadable = MigDevice(uuid, -1, -1)
+        return replace(
+            reading, identity=identity, memory=None, processes=(), instance=unreadable, failure=reading.failure or gone
+        )
+    failure = reading.failure
+    processes = tuple(row for row in reading.processes if _on(row, device))
+    if failure is None and any(row.gpu_instance is None for row in reading.processes):
+        failure = Failure(
+            "mig_instance_unknown",
+            "The driver does not say on which MIG instance of GPU %d its processes run" % reading.index,
+            "Run the task as root (become: true), or select the whole GPU",
+        )
+    if failure is None and device.memory is None:
+        failure = Failure(
+            "no_permission",
+            "The memory of MIG instance %s cannot be read" % uuid,
+            "Run the task as root (become: true)",
+            permanent=True,
+        )
+    return replace(
+        reading, identity=identity, memory=device.memory, processes=processes, instance=device, failure=failure
+    )
+
+
+def _on(row: ListedProcess, device: MigDevice) -> bool:
+    return row.gpu_instance == device.gpu_instance and row.compute_instance in (None, device.compute_instance)
