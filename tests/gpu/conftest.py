@@ -8,8 +8,10 @@ import datetime
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -25,7 +27,10 @@ def gpu_count():
         import pynvml
 
         pynvml.nvmlInit()
-        return pynvml.nvmlDeviceGetCount()
+        try:
+            return pynvml.nvmlDeviceGetCount()
+        finally:
+            pynvml.nvmlShutdown()  # or this process would be one that has the GPUs open
     except Exception:  # no library, no driver, no permission: all mean that there is nothing to test on
         return 0
 
@@ -39,10 +44,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this host"))
         elif item.get_closest_marker("two_gpus") and GPUS < 2:
             item.add_marker(pytest.mark.skip(reason="needs two GPUs, this host has %d" % GPUS))
+        elif item.get_closest_marker("mps") and not shutil.which("nvidia-cuda-mps-control"):
+            item.add_marker(pytest.mark.skip(reason="nvidia-cuda-mps-control is not installed"))
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "two_gpus: needs two GPUs")
+    config.addinivalue_line("markers", "mps: needs the CUDA Multi-Process Service")
 
 
 @pytest.fixture(scope="session")
@@ -76,8 +84,9 @@ def collections(tmp_path_factory):
 def module(collections):
     """Run a module the way Ansible does, on this host; returns its result."""
 
-    def run(name, check=False, **arguments):
+    def run(name, check=False, prefix=(), **arguments):
         command = [
+            *prefix,
             *(sys.executable, "-m", "ansible", "adhoc", "localhost", "-i", "localhost,", "-c", "local"),
             *("-e", "ansible_python_interpreter=%s" % sys.executable),
             *("-m", "inferops.sglang." + name),
@@ -102,7 +111,7 @@ def module(collections):
 class Holder:
     """A real CUDA process that holds memory until it is ended."""
 
-    def __init__(self, gib, gpus=(0,), visible=None, code="", ready=1):
+    def __init__(self, gib, gpus=(0,), visible=None, code="", ready=1, environment=None):
         script = (
             "import os, signal, sys, time, torch\n"
             "held = [torch.empty(%d << 30, dtype=torch.uint8, device='cuda:%%d' %% g).fill_(1) for g in %r]\n"
@@ -111,7 +120,7 @@ class Holder:
             "print('held', os.getpid(), flush=True)\n"
             "time.sleep(600)\n"
         ) % (gib, list(gpus), code)
-        environment = dict(os.environ)
+        environment = dict(os.environ, **(environment or {}))
         environment.pop("CUDA_VISIBLE_DEVICES", None)
         if visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = visible
@@ -152,6 +161,82 @@ def hold():
     for holder in holders:
         holder.end()
     time.sleep(0.5)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a program in a session of its own; each process that says `held PID` is ended with the test.
+
+    Returns the PID of the program, or the `count` that it said.  own: the program's and the first it said.
+    """
+    processes, pids = [], []
+
+    def run(code, count=0, own=False):
+        script = tmp_path / ("program%d.py" % len(processes))  # spawned children import it again
+        script.write_text(code)
+        process = subprocess.Popen(
+            [CUDA_PYTHON, "-W", "ignore", str(script)], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        processes.append(process)
+        said = []
+        for _line in range(max(1, count)):
+            words = process.stdout.readline().split()
+            assert words[:1] == ["held"], "the program did not start"
+            said.extend(int(word) for word in words[1:])
+        pids.extend(said)
+        # What it starts later is said on later lines, and ended too.
+        threading.Thread(target=listen, args=(process, pids), daemon=True).start()
+        if count:
+            return said
+        return (process.pid, said[0]) if own else process.pid
+
+    def listen(process, pids):
+        for line in process.stdout:
+            pids.extend(int(word) for word in line.split()[1:] if word.isdigit())
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.wait()
+    for pid in pids:
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+    time.sleep(0.5)
+
+
+class Mps:
+    """A control daemon of our own, with folders of its own."""
+
+    def __init__(self, folder):
+        self.environment = {
+            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "pipes"),
+            "CUDA_MPS_LOG_DIRECTORY": str(folder / "logs"),
+        }
+        for path in self.environment.values():
+            os.makedirs(path)
+
+    def control(self, *arguments, said=""):
+        return subprocess.run(
+            ["nvidia-cuda-mps-control", *arguments],
+            input=said,
+            env=dict(os.environ, CUDA_VISIBLE_DEVICES="0", **self.environment),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+
+
+@pytest.fixture
+def mps(tmp_path_factory):
+    """The Multi-Process Service on GPU 0, for one test."""
+    # The path of its socket must be short.
+    service = Mps(tmp_path_factory.mktemp("mps"))
+    assert service.control("-d").returncode == 0
+    yield service
+    service.control(said="quit -t 1\n")
 
 
 @pytest.fixture(scope="session")

@@ -13,15 +13,23 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from unittest import mock
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "simulator"))
+
+import fakegpu
+
+from .control_groups import ControlGroups
 from .server import EAGLE3, Server
+from .services import ServiceHost
+from .waiting import is_alive, wait_until  # noqa: F401 (for the tests)
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = REPOSITORY / "tests" / "simulator"
 FAKEGPU = str(SIMULATOR / "fakegpu.py")
+RUNNER = str(pathlib.Path(__file__).with_name("run_module.py"))
 
 
 @pytest.fixture(scope="session")
@@ -38,34 +46,38 @@ class Host:
     def __init__(self, folder, library):
         self.folder = folder
         self.library = library
+        self.simulator = pathlib.Path(FAKEGPU)
         self.environment = dict(os.environ, FAKEGPU_DIR=str(folder), LD_LIBRARY_PATH=str(library))
         self.environment.pop("CUDA_VISIBLE_DEVICES", None)
+        # Hundreds of modules are run: they are compiled once.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.environment["PYTHONPYCACHEPREFIX"] = str(library / "pycache")
         self.processes = []
         self.others = []
 
     def fakegpu(self, *words):
-        """The simulator's command line."""
-        return subprocess.run(
-            [sys.executable, FAKEGPU, *map(str, words)],
-            env=self.environment,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=30,
-        ).stdout
+        """The simulator's command line, without the time that a process of its own would take."""
+        variables = {key: self.environment[key] for key in ("FAKEGPU_DIR", "FAKEGPU_DEV") if key in self.environment}
+        with mock.patch.dict(os.environ, variables):
+            fakegpu.main([str(word) for word in words])
 
-    def hold(self, gpu, mib, *options, user=None, executable=sys.executable):
-        """Start a process that holds memory; returns its `pid`, that of its `child`, and its Popen as `process`."""
+    def hold(self, gpu, mib, *options, user=None, executable=sys.executable, **popen):
+        """Start a process that holds memory; returns its `pid`, that of its `child`, and its Popen as `process`.
+
+        gpu None: it holds nothing but what its options say.
+        """
         script = FAKEGPU
+        held = [] if gpu is None else ["--gpu", str(gpu), "--mib", str(mib)]
         if user is not None:
             # What another user may run and read: the system's Python, and a copy of the simulator.
             executable, script = "/usr/bin/python3", shutil.copy(FAKEGPU, self.folder)
         process = subprocess.Popen(
-            [str(executable), script, "hold", "--gpu", str(gpu), "--mib", str(mib), *options],
-            env=self.environment,
+            [str(executable), script, "hold", *held, *map(str, options)],
+            env={**self.environment, **popen.pop("env", {})},
             stdout=subprocess.PIPE,
             text=True,
             user=user,
+            **popen,
         )
         self.processes.append(process)
         word, *pids = process.stdout.readline().split()
@@ -73,11 +85,14 @@ class Host:
         self.others.extend(int(pid) for pid in pids)
         return {"process": process, "pid": int(pids[0]), "child": int(pids[-1])}
 
-    def module(self, name, check=False, variables=None, **arguments):
-        """Run a module as Ansible does, in a session with these variables as well: its result."""
+    def module(self, name, check=False, variables=None, launcher=(), python=sys.executable, **arguments):
+        """Run a module as Ansible does, in a session with these variables as well: its result.
+
+        launcher: the command that runs it, as setpriv does under another user.
+        """
         arguments.update(_ansible_check_mode=check, _ansible_diff=True, _ansible_remote_tmp=str(self.folder))
         done = subprocess.run(
-            [sys.executable, str(pathlib.Path(__file__).with_name("run_module.py")), name],
+            [*launcher, str(python), RUNNER, name],
             env=dict(self.environment, **(variables or {})),
             check=False,
             input=json.dumps(arguments),
@@ -138,6 +153,34 @@ def host(tmp_path, library):
 
 
 @pytest.fixture
+def gpu_host(host):
+    """A simulated host whose GPUs have device nodes, which the processes that use them have open."""
+    host.environment["FAKEGPU_DEV"] = str(host.folder / "dev")
+    host.fakegpu("nodes")
+    return host
+
+
+@pytest.fixture
+def groups():
+    """Control groups for the test's processes."""
+    groups = ControlGroups()
+    try:
+        yield groups
+    finally:
+        groups.clean_up()
+
+
+@pytest.fixture
+def services(gpu_host, tmp_path, groups):
+    """systemd, docker and supervisord of the simulated host."""
+    services = ServiceHost(gpu_host, tmp_path, groups)
+    try:
+        yield services
+    finally:
+        services.clean_up()
+
+
+@pytest.fixture
 def server(host, tmp_path):
     """The instance main of the host, not deployed."""
     with simulated_server(host, tmp_path) as server:
@@ -154,25 +197,13 @@ def standing(tmp_path_factory, library):
         yield server
 
 
+def pytest_configure(config):
+    """Which rows of the table of GPU cases a test covers."""
+    config.addinivalue_line("markers", "case(number, ...): rows of the table in test_cases_covered.py")
+
+
 def unused_port():
     """A TCP port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def is_alive(pid):
-    """Whether a process runs (a zombie does not)."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8") as stream:
-            return stream.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until(condition, seconds=10.0):
-    """Wait for something that is about to happen; fails after that many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in %s s" % seconds
-        time.sleep(0.02)

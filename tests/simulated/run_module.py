@@ -6,16 +6,24 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
-from unittest import mock
 
 from ansible.module_utils import basic
 
-module = importlib.import_module("ansible_collections.inferops.sglang.plugins.modules." + sys.argv[1])
+COLLECTION = "ansible_collections.inferops.sglang.plugins."
+
+if os.environ.get("FAKEGPU_DEV"):
+    # The simulated host has its device nodes in a folder of its own.
+    importlib.import_module(COLLECTION + "module_utils.gpu.device_nodes").DEV = os.environ["FAKEGPU_DEV"]
+
+module = importlib.import_module(COLLECTION + "modules." + sys.argv[1])
 arguments = json.load(sys.stdin)
 try:
     from ansible.module_utils.testing import patch_module_args
 except ImportError:  # ansible-core 2.18
+    from unittest import mock
+
     raw = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
     context = mock.patch.object(basic, "_ANSIBLE_ARGS", raw)
 else:

@@ -8,7 +8,8 @@ The simulated ``libnvidia-ml.so.1`` (see ``nvml/``) and this module share one fo
 ``config``
     what the machine looks like; replaced as a whole, read by the library at each call;
 ``alloc/<gpu>.<pid>.<n>``
-    one allocation, text ``MIB KIND NAME``, alive as long as any process keeps the owner's open description of it
+    one allocation, text ``MIB KIND NAME`` (in a MIG instance KIND has ``@GI/CI`` behind it), alive as long as any
+    process keeps the owner's open description of it
     (the owner's shared flock tells), and touched ten times a second, so that it is known until when it was;
 ``alloc/<gpu>.<pid>.<n>@<ns>``
     an allocation that was over at that monotonic time, and counts until the release delay has passed;
@@ -37,7 +38,7 @@ import time
 import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 DEFAULT_FOLDER = "/run/fakegpu"
 
@@ -47,6 +48,7 @@ H200 = {"name": "NVIDIA H200", "total": 143771, "reserved": 615}
 # How often an owner says that it still holds its memory (seconds).
 HEARTBEAT = 0.1
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -193,6 +195,7 @@ def fail(
 ) -> None:
     """Answer calls of ``function`` (a shell pattern) about ``gpu`` (index or ``"*"``) with the NVML code ``code``.
 
+    ``"0/whole"`` is GPU 0 without its MIG instances, which go on answering.
     ``after`` lets that many calls succeed first, over all processes; ``times`` limits how many fail then.
     """
     _add_rule("fail", function, gpu, str(code), after, times, state)
@@ -225,7 +228,8 @@ def _add_rule(
         line += " after {}".format(after)
     if times is not None:
         line += " times {}".format(times)
-    counter = folder(state) / "calls" / "{}.{}.{}".format(kind, function, -1 if str(gpu) == "*" else gpu)
+    number = -1 if str(gpu) == "*" else int(str(gpu).partition("/")[0])
+    counter = folder(state) / "calls" / "{}.{}.{}".format(kind, function, number)
     if counter.exists():
         counter.unlink()
     with edit(state) as lines:
@@ -238,10 +242,37 @@ def missing(function: str, state: StatePath = None) -> None:
         lines.append("missing " + function)
 
 
-def add_process(gpu: int, pid: int, mib: int, kind: str = "C", state: StatePath = None) -> None:
-    """List a process that need not exist; ``mib`` -1 = the driver does not say how much it holds."""
+def add_process(
+    gpu: int,
+    pid: int,
+    mib: int,
+    kind: str = "C",
+    state: StatePath = None,
+    instance: Optional[Tuple[int, int]] = None,
+) -> None:
+    """List a process that need not exist; ``mib`` -1 = the driver does not say how much it holds.
+
+    ``instance``: the numbers of the GPU instance and the compute instance that it is in, under MIG.
+    """
+    words: List[object] = ["proc", gpu, pid, mib, kind, *(instance or ())]
     with edit(state) as lines:
-        lines.append("proc {} {} {} {}".format(gpu, pid, mib, kind))
+        lines.append(" ".join(map(str, words)))
+
+
+def add_instance(
+    gpu: int, total: int, gpu_instance: int, compute_instance: int = 0, used: int = 0, state: StatePath = None
+) -> str:
+    """Divide a GPU: MIG mode on, and one more instance of ``total`` MiB. Returns its UUID.
+
+    ``used`` is memory in use there that belongs to no process (MiB).
+    """
+    set_gpu(gpu, state, mig=1)
+    uuid = "MIG-" + gpu_uuid(gpu, "mig {}/{}".format(gpu_instance, compute_instance))[len("GPU-") :]
+    with edit(state) as lines:
+        index = sum(line.split()[:2] == ["mig", str(gpu)] for line in lines)
+        words = ["mig", gpu, index, uuid, total, used, gpu_instance, compute_instance]
+        lines.append(" ".join(map(str, words)))
+    return uuid
 
 
 def clear(*keys: str, state: StatePath = None) -> None:
@@ -317,12 +348,18 @@ _heartbeat = _Heartbeat()
 
 
 def allocate(
-    gpu: int, mib: int, kind: str = "C", name: str = "", state: StatePath = None, pid: Optional[int] = None
+    gpu: int,
+    mib: int,
+    kind: str = "C",
+    name: str = "",
+    state: StatePath = None,
+    pid: Optional[int] = None,
+    instance: Optional[Tuple[int, int]] = None,
 ) -> Allocation:
     """Hold ``mib`` MiB of GPU ``gpu`` (NVML index) until this process and all that inherit the descriptor are gone.
 
     ``kind``: ``C`` compute, ``G`` graphics, ``M`` MPS client, ``H`` memory that no list shows. ``pid`` is the number
-    that NVML lists, by default this process's.
+    that NVML lists, by default this process's; ``instance`` the GPU and compute instance that the memory is of.
     """
     owner = os.getpid() if pid is None else pid
     path = folder(state) / "alloc" / "{}.{}.{}".format(gpu, owner, time.monotonic_ns())
@@ -331,11 +368,44 @@ def allocate(
     descriptor = os.open(str(unfinished), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     os.fchmod(descriptor, 0o666)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    os.write(descriptor, "{} {} {}\n".format(mib, kind, name or "process").encode())
+    where = "@{}/{}".format(*instance) if instance else ""
+    os.write(descriptor, "{} {}{} {}\n".format(mib, kind, where, name or "process").encode())
     # Visible only now that it is locked: nobody can take it for one that is over.
     os.rename(str(unfinished), str(path))
     _heartbeat.keep(path)
     return Allocation(path, descriptor, gpu, mib)
+
+
+def share(exporter: int, gpu: int, state: StatePath = None) -> List[Allocation]:
+    """Map what another process holds on a GPU, as the importer of CUDA IPC memory does.
+
+    The memory then outlives its exporter, and the driver lists it under this process as soon as that one is gone.
+    """
+    shared = []
+    for file in sorted((folder(state) / "alloc").glob("{}.{}.*".format(gpu, exporter))):
+        descriptor = os.open(str(file), os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        shared.append(Allocation(file, descriptor, gpu, int(file.read_text().split()[0])))
+    threading.Thread(target=_inherit, args=(exporter, shared), name="importer", daemon=True).start()
+    return shared
+
+
+def _inherit(exporter: int, shared: Sequence[Allocation]) -> None:
+    while _runs(exporter):
+        time.sleep(0.01)
+    for allocation in shared:
+        _gpu, _pid, number = allocation.path.name.split(".")
+        mine = allocation.path.with_name("{}.{}.{}".format(allocation.gpu, os.getpid(), number))
+        os.rename(str(allocation.path), str(mine))
+        allocation.path = mine
+        _heartbeat.keep(mine)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path("/proc/{}/stat".format(pid)).read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def observe(state: StatePath = None) -> List[Dict[str, Any]]:
@@ -369,7 +439,7 @@ def observe(state: StatePath = None) -> List[Dict[str, Any]]:
                 "gpu": int(gpu),
                 "pid": int(pid),
                 "mib": int(text[0]),
-                "kind": text[1],
+                "kind": text[1].partition("@")[0],
                 "name": text[2].strip(),
                 "releasing": over is not None,
             }
@@ -440,6 +510,19 @@ def open_nodes(gpus: Sequence[int], state: StatePath = None) -> List[int]:
     return descriptors
 
 
+def open_to_ask(state: StatePath = None) -> List[int]:
+    """Be a program that only asks NVML, as nvtop: the library is loaded, and every node open but none mapped.
+
+    The library that is loaded may be any that can be found; where there is none, only the nodes are opened.
+    """
+    with suppress(OSError):
+        ctypes.CDLL("libnvidia-ml.so.1")
+    lines = (folder(state) / "config").read_text().splitlines()
+    minors = [_gpu_settings(line)["minor"] for line in lines if line.startswith("gpu ")]
+    names = ["nvidiactl", "nvidia-uvm", *("nvidia" + minor for minor in minors)]
+    return [os.open(str(device_folder() / name), os.O_RDWR | os.O_CLOEXEC) for name in names]
+
+
 def map_file(descriptor: int) -> None:
     """Map a file for as long as the process lives. (The mmap module keeps a descriptor open, which would show.)"""
     _libc.mmap.restype = ctypes.c_void_p
@@ -476,8 +559,12 @@ def hold(options: argparse.Namespace) -> None:
         signal.signal(signal.SIGTERM, lambda *_: _leave_slowly(options.slow_exit))
     sizes = options.mib * len(options.gpu) if len(options.mib) == 1 else options.mib
     name = options.title or "fakegpu"
-    held = [allocate(gpu, mib, options.kind, name) for gpu, mib in zip(options.gpu, sizes)]
-    nodes = open_nodes([*options.gpu, *options.attach])
+    instance = None if options.gi is None else (options.gi, options.ci)
+    held = [allocate(gpu, mib, options.kind, name, instance=instance) for gpu, mib in zip(options.gpu, sizes)]
+    if options.share_of is not None:
+        for gpu in options.attach:
+            held += share(options.share_of, gpu)
+    nodes = open_to_ask() if options.monitor else open_nodes([*options.gpu, *options.attach])
     if options.mmap_only:
         for allocation in held:
             allocation.keep_by_mapping_only()
@@ -496,6 +583,8 @@ def hold(options: argparse.Namespace) -> None:
             os._exit(0)
         pids.append(child)
     print("ready", *pids, flush=True)
+    if options.vfork:
+        _wait_for_child_to_exec()
     if options.zombie_leader:
         threading.Thread(target=_wait, args=(options.lifetime,)).start()
         _exit_this_thread()
@@ -513,6 +602,21 @@ def _leave_slowly(seconds: float) -> None:
     os._exit(0)
 
 
+def _wait_for_child_to_exec() -> None:
+    """Wait as a vfork does for a child that never execs: in state D, where SIGTERM still works.
+
+    The child has memory of its own (it is no real vfork), holds nothing, and ends with this process.
+    """
+    clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+    flags = 0x4000 | signal.SIGCHLD  # CLONE_VFORK
+    # With the interpreter's lock held, which the child then has as well.
+    if ctypes.PyDLL(None).syscall(ctypes.c_long(clone), ctypes.c_long(flags), *[ctypes.c_long(0)] * 4) == 0:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.closerange(0, 256)
+        while True:
+            signal.pause()
+
+
 def _exit_this_thread() -> None:
     """End the main thread alone. The process shows as a zombie whose other thread still holds everything."""
     number = {"x86_64": 60, "aarch64": 93}[platform.machine()]
@@ -523,7 +627,7 @@ def _exit_this_thread() -> None:
 
 
 def _gpu_or_all(text: str) -> Union[int, str]:
-    return "*" if text == "*" else int(text)
+    return text if text == "*" or text.endswith("/whole") else int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -582,11 +686,16 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--mib", type=int, action="append", default=[])
     command.add_argument("--kind", default="C", choices="CGMH", help="compute, graphics, MPS, or in no list")
     command.add_argument("--attach", type=int, action="append", default=[], help="only open this GPU's device node")
+    command.add_argument("--gi", type=int, metavar="GI", help="in this GPU instance of a GPU in MIG mode")
+    command.add_argument("--ci", type=int, default=0, metavar="CI", help="and in this compute instance of it")
+    command.add_argument("--share-of", type=int, metavar="PID", help="map what that process holds on the --attach GPUs")
+    command.add_argument("--monitor", action="store_true", help="open every GPU as a program that only asks NVML")
     command.add_argument("--title", help="process name, as sglang::scheduler_TP3")
     command.add_argument("--ignore-term", action="store_true")
     command.add_argument("--slow-exit", type=float, default=0.0, metavar="SECONDS", help="take that long after SIGTERM")
     command.add_argument("--fork-child", action="store_true", help="fork a child that inherits the descriptors")
     command.add_argument("--mmap-only", action="store_true", help="keep mappings only, no open descriptors")
+    command.add_argument("--vfork", action="store_true", help="wait in state D for a vforked child")
     command.add_argument("--zombie-leader", action="store_true", help="end the main thread, hold in another one")
     command.add_argument("--lifetime", type=float, default=3600.0, metavar="SECONDS", help="exit by itself after this")
     return parser

@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: The inferops.sglang authors
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * Memory that follows real processes.  alloc/<gpu>.<pid>.<n> is one allocation, text "MIB KIND NAME".  Its owner
+ * Memory that follows real processes.  alloc/<gpu>.<pid>.<n> is one allocation, text "MIB KIND NAME", where KIND is
+ * a letter, with "@GI/CI" behind it where the memory is that of a MIG instance.  Its owner
  * keeps a shared flock on an open description of the file, so the allocation lives exactly as long as any process
  * keeps that description: a forked child that inherited it, a mapping whose descriptor was closed.  That is what
  * the driver does too, which is why a dead parent can stay in NVML's list.
@@ -66,6 +67,15 @@ static int still_counts(const struct state *state, int folder, int file, const c
     return 1;
 }
 
+/* Count a row in the MIG instance that it is in. */
+static void add_to_instance(struct state *state, const struct process *row) {
+    for (int i = 0; i < state->instances; i++) {
+        struct instance *instance = &state->instance[i];
+        if (instance->gpu == row->gpu && instance->gi == row->gi && instance->ci == row->ci)
+            instance->used += row->mib;
+    }
+}
+
 void allocations_collect(struct state *state) {
     char path[512];
     snprintf(path, sizeof path, "%s/alloc", state_folder());
@@ -83,9 +93,12 @@ void allocations_collect(struct state *state) {
         if (file < 0)
             continue;
         char text[256] = "";
-        if (read(file, text, sizeof text - 1) > 0 && sscanf(text, "%lld %c", &row.mib, &row.kind) == 2 &&
-            still_counts(state, folder, file, entry->d_name, now))
+        if (read(file, text, sizeof text - 1) > 0 &&
+            sscanf(text, "%lld %c@%u/%u", &row.mib, &row.kind, &row.gi, &row.ci) >= 2 &&
+            still_counts(state, folder, file, entry->d_name, now)) {
             state_add_process(state, row);
+            add_to_instance(state, &row);
+        }
         close(file);
     }
     closedir(listing);

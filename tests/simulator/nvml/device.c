@@ -58,7 +58,7 @@ static nvmlReturn_t find(const char *function, const char *text, size_t offset, 
             found = state->instance[i].gpu;
             instance = i;
         }
-    code = faults_apply(state, function, found);
+    code = faults_apply(state, function, found, instance >= 0);
     if (code)
         return code;
     if (found == ANY_GPU)

@@ -34,8 +34,8 @@ static long call_number(const struct rule *rule) {
     return number;
 }
 
-static int applies(const struct rule *rule, const char *function, int gpu) {
-    if (rule->gpu != ANY_GPU && rule->gpu != gpu)
+static int applies(const struct rule *rule, const char *function, int gpu, int instance) {
+    if ((rule->gpu != ANY_GPU && rule->gpu != gpu) || (rule->whole && instance))
         return 0;
     if (fnmatch(rule->function, function, 0) != 0)
         return 0;
@@ -61,11 +61,11 @@ static void hang(double seconds) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-nvmlReturn_t faults_apply(const struct state *state, const char *function, int gpu) {
+nvmlReturn_t faults_apply(const struct state *state, const char *function, int gpu, int instance) {
     nvmlReturn_t code = NVML_SUCCESS;
     for (int i = 0; i < state->rules; i++) {
         const struct rule *rule = &state->rule[i];
-        if (!applies(rule, function, gpu))
+        if (!applies(rule, function, gpu, instance))
             continue;
         if (rule->what == RULE_HANG)
             hang(rule->seconds);

@@ -25,7 +25,7 @@ nvmlReturn_t session_enter(const char *function, int gpu, struct state **state) 
     if (!initialised())
         return NVML_ERROR_UNINITIALIZED;
     *state = state_load();
-    return *state ? faults_apply(*state, function, gpu) : NVML_ERROR_DRIVER_NOT_LOADED;
+    return *state ? faults_apply(*state, function, gpu, 0) : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
 nvmlReturn_t session_enter_device(const char *function, nvmlDevice_t device, int with_processes, struct state **state) {
@@ -36,7 +36,7 @@ nvmlReturn_t session_enter_device(const char *function, nvmlDevice_t device, int
     *state = state_load();
     if (!*state)
         return NVML_ERROR_DRIVER_NOT_LOADED;
-    nvmlReturn_t code = faults_apply(*state, function, device->gpu);
+    nvmlReturn_t code = faults_apply(*state, function, device->gpu, device->instance >= 0);
     if (code != NVML_SUCCESS)
         return code;
     /* Only now: a call that hangs answers with what is true when it comes back. */
@@ -71,7 +71,7 @@ EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
     struct state *state = state_load();
     if (!state)
         return NVML_ERROR_DRIVER_NOT_LOADED;
-    nvmlReturn_t code = faults_apply(state, __func__, ANY_GPU);
+    nvmlReturn_t code = faults_apply(state, __func__, ANY_GPU, 0);
     if (code == NVML_SUCCESS)
         code = state->init;
     if (code != NVML_SUCCESS)

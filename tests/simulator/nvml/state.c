@@ -105,7 +105,8 @@ static void parse_rule(struct state *state, const char *line) {
     }
     if (sscanf(line, "%15s %95s %15s %31s%n", kind, rule.function, gpu, value, &offset) != 4)
         return;
-    rule.gpu = strcmp(gpu, "*") ? atoi(gpu) : ANY_GPU;
+    rule.gpu = *gpu == '*' ? ANY_GPU : atoi(gpu);
+    rule.whole = strstr(gpu, "/whole") != NULL;
     if (!strcmp(kind, "fail")) {
         rule.what = RULE_FAIL;
         rule.code = atoi(value);

@@ -27,7 +27,7 @@ struct gpu {
 struct instance {
     int gpu, index;
     char uuid[96];
-    long long total, used; /* MiB */
+    long long total, used; /* MiB; what processes hold there comes on top of the configured use */
     unsigned int gi, ci;
 };
 
@@ -44,6 +44,7 @@ struct rule {
     enum { RULE_FAIL, RULE_HANG } what;
     char function[96]; /* shell pattern over the symbol's name */
     int gpu;
+    int whole;           /* only what is asked about the whole GPU, not about its MIG instances */
     nvmlReturn_t code;   /* RULE_FAIL */
     double seconds;      /* RULE_HANG; negative = for ever */
     long after, times;   /* let that many calls pass first; act on that many (-1 = on all) */
@@ -76,7 +77,10 @@ void state_add_process(struct state *state, struct process row);
 /* Append a row for each allocation in the shared folder; forget the allocations that are over. */
 void allocations_collect(struct state *state);
 
-/* What the configuration wants of this call: sleeps where it wants a hang, and returns the code to answer with. */
-nvmlReturn_t faults_apply(const struct state *state, const char *function, int gpu);
+/*
+ * What the configuration wants of this call: sleeps where it wants a hang, and returns the code to answer with.
+ * instance: whether the call is about a MIG instance of that GPU.
+ */
+nvmlReturn_t faults_apply(const struct state *state, const char *function, int gpu, int instance);
 
 #endif

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import fakegpu
 import pytest
@@ -65,6 +66,25 @@ def test_open_device_nodes(host: Host) -> None:
 def test_attached_only(host: Host) -> None:
     (pid,) = host.hold("--gpu", 1, "--mib", 1, "--attach", 0)
     assert (host.listed(0), host.listed(1)) == ([], [[pid, 1]])
+
+
+def test_monitor(host: Host) -> None:
+    (pid,) = host.hold("--monitor", "--gpu", 0, "--mib", 1)
+    open_nodes = {os.path.basename(os.readlink(link)) for link in Path("/proc/%d/fd" % pid).iterdir()}
+    assert {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"} <= open_nodes
+    maps = Path("/proc/%d/maps" % pid).read_text()
+    assert "libnvidia-ml.so" in maps and "/nvidia0" not in maps
+
+
+def test_waits_as_a_vfork_does(host: Host) -> None:
+    (pid,) = host.hold("--vfork")
+
+    def state() -> str:
+        return Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
+
+    wait_for(lambda: state() == "D")
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: state() == "Z")
 
 
 def test_ignores_term(host: Host) -> None:

@@ -198,6 +198,43 @@ def test_mig_instances(host: Host) -> None:
     ) == [[1, 1], "MIG-aaaa", 1200, 7, 77, 7]
 
 
+def test_holder_in_a_mig_instance(host: Host) -> None:
+    uuid = fakegpu.add_instance(0, 16000, 7, state=host.state)
+    fakegpu.add_instance(0, 16000, 8, used=30, state=host.state)
+    (pid,) = host.hold("--gpu", 0, "--mib", 500, "--gi", 7, "--ci", 0)
+    assert host.nvml(
+        "ds = [n.nvmlDeviceGetMigDeviceHandleByIndex(h[0], i) for i in (0, 1)]\n"
+        "p = [n.nvmlDeviceGetComputeRunningProcesses(d) for d in ds]\n"
+        "result = [n.nvmlDeviceGetUUID(ds[0]), [n.nvmlDeviceGetMemoryInfo(d).used >> 20 for d in ds],"
+        " [[[r.pid, r.gpuInstanceId, r.computeInstanceId] for r in rows] for rows in p]]"
+    ) == [uuid, [500, 30], [[[pid, 7, 0]], []]]
+    assert host.used() == 500 and host.listed() == [[pid, 500]]
+
+
+def test_a_failure_of_the_whole_gpu_spares_its_instances(host: Host) -> None:
+    fakegpu.add_instance(0, 16000, 7, used=30, state=host.state)
+    fakegpu.fail("nvmlDeviceGetMemoryInfo", "0/whole", 4, state=host.state)
+    assert (
+        host.nvml(
+            "d = n.nvmlDeviceGetMigDeviceHandleByIndex(h[0], 0)\n"
+            "result = n.nvmlDeviceGetMemoryInfo(d).used >> 20\n"
+            "try: n.nvmlDeviceGetMemoryInfo(h[0]); result = None\n"
+            "except n.NVMLError_NoPermission: pass"
+        )
+        == 30
+    )
+
+
+def test_importer_keeps_and_inherits_the_memory_of_its_exporter(host: Host) -> None:
+    (exporter,) = host.hold("--gpu", 0, "--mib", 700)
+    (importer,) = host.hold("--attach", 0, "--share-of", exporter, "--gpu", 1, "--mib", 1)
+    assert host.listed() == [[exporter, 700]]
+    os.kill(exporter, signal.SIGKILL)
+    wait_for(lambda: host.listed() == [[importer, 700]])
+    os.kill(importer, signal.SIGKILL)
+    wait_for(lambda: host.used() == 0)
+
+
 @pytest.mark.parametrize("readers", [4])
 def test_concurrent_readers_agree_in_the_end(host: Host, readers: int) -> None:
     pids = [host.hold()[0] for _holder in range(3)]

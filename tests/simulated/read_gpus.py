@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reads the simulated host's GPUs through one reader, as the modules do: what it is told and answers is JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
+
+def main():
+    """One session: {"reader", "indices", "timeout", "times"}."""
+    wanted = json.load(sys.stdin)
+    try:
+        session = open_session(wanted["timeout"], ProcFs(), wanted["reader"])
+    except GpuError as exc:
+        return {"failure": dataclasses.asdict(exc.failure)}
+    seconds = []
+    with session:
+        for _time in range(wanted["times"]):
+            began = time.monotonic()
+            readings = session.read(wanted["indices"])
+            seconds.append(time.monotonic() - began)
+        return {
+            "system": dataclasses.asdict(session.system),
+            "readings": [dataclasses.asdict(reading) for reading in readings],
+            "identified": [dataclasses.asdict(reading) for reading in session.identify(wanted["indices"])],
+            "seconds": seconds,
+        }
+
+
+print(json.dumps(main()))
