@@ -71,6 +71,14 @@ molecule: $(TEST_ENVIRONMENT) tree hosts-root ## playbooks against test hosts ov
 gpu-test: $(TEST_ENVIRONMENT) links ## on a host with real GPUs: see tests/gpu/README.md
 	@part=gpu; $(PYTEST) -s tests/gpu
 
+.PHONY: bench
+bench: $(TEST_ENVIRONMENT) ## measurements against the practice, as root: see docs/performance.md
+	@$(TOOLING)/need-packages gcc libc6-dev psmisc lsof
+	@set -e; export PATH=$(VENV)/bin:$$PATH; python benchmarks/holder_scan.py; echo; \
+	python benchmarks/reclaim_and_wait.py --simulated; echo; \
+	python benchmarks/module_start.py; echo; \
+	python benchmarks/look_cost.py
+
 # ---- test hosts -----------------------------------------------------------------------------------------------------
 
 .PHONY: hosts-root
