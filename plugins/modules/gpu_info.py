@@ -380,34 +380,34 @@ reason:
   sample: library_mismatch
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, recovery
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_name, own_supervisors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_names, own_supervisors
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
     EVERYTHING,
     Observer,
-    Session,
     select,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import baseline_of, look_result
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import baseline_of, look_result, warnings_of
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 
-def inspect(module: AnsibleModule, session: Session, procfs: ProcFs) -> dict[str, Any]:
+def inspect(module: AnsibleModule, session: Any, procfs: ProcFs) -> dict[str, Any]:
     """Take one look and return the module's result."""
     limits = options.limits_from(module.params, Allowance())
     targets = select(session, module.params["gpus"], module.params["expected_count"])
-    names = container_name(own_supervisors(procfs))
+    names = container_names(lambda: own_supervisors(procfs))
     look = Observer(session, procfs, targets, container_name=names).look(EVERYTHING, limits)
     options.check_baseline(module.params, look.uuids)
-    for warning in recovery.warnings(look.readings):
+    for warning in warnings_of(look, root=os.geteuid() == 0):
         module.warn(warning)
     return {**look_result(session, look, limits), "baseline": baseline_of(look)}
 

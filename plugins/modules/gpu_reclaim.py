@@ -82,8 +82,8 @@ options:
   attached:
     description:
       - What to do with processes that only have a selected GPU open, without being listed on it.
-      - V(exclusive) ends those that have no GPU outside the selection open and are no monitors. A monitor, such as
-        C(nvtop), only asks the driver questions and has neither C(/dev/nvidia-uvm) open nor anything mapped.
+      - V(exclusive) ends those that have no GPU outside the selection mapped (or, where they map none, open) and are no
+        monitors. A monitor, such as C(nvtop), has NVML loaded and nothing of CUDA, and maps no GPU.
       - V(any) ends all of them, V(never) none.
     type: str
     choices: [exclusive, any, never]
@@ -693,20 +693,20 @@ reason:
   sample: survivors
 """
 
+import os
 import time
 from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, reclaim_report, recovery
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_name, own_supervisors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_names, own_supervisors
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import UNKNOWN, GpuError, Holder
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mps import MpsControl
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
     EVERYTHING,
     Look,
     Observer,
-    Session,
     select,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
@@ -714,7 +714,12 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import EN
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reclaim import Done, Reclaim, Settings
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import holder_results, look_result, not_free
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import (
+    holder_results,
+    look_result,
+    not_free,
+    warnings_of,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import outside_users, stoppable
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
@@ -725,12 +730,14 @@ from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor 
 
 # Whether a GPU is sound is asked separately: a reset is no reason not to end what uses the GPU.
 LIMITS = Limits(ignore_recovery=True)
+# What is reported: such a GPU is not free, whoever has left it.
+REPORTED = Limits()
 
 
 class Task:
     """One run of the module: look, plan, act, look again."""
 
-    def __init__(self, module: AnsibleModule, session: Session, procfs: ProcFs) -> None:
+    def __init__(self, module: AnsibleModule, session: Any, procfs: ProcFs) -> None:
         params = module.params
         self.module = module
         self.session = session
@@ -760,13 +767,13 @@ class Task:
             targets,
             protect=options.who_from(self.module.params, "protect"),
             allowance=self.allowance,
-            container_name=container_name(self.supervisors),
+            container_name=container_names(lambda: self.supervisors),
         )
 
     def run(self) -> None:
         """Do it, and leave the module with its result."""
         before = self.observer.look(EVERYTHING, LIMITS)
-        for warning in recovery.warnings(before.readings):
+        for warning in warnings_of(before, root=os.geteuid() == 0):
             self.module.warn(warning)
         self.refuse_unsound(before)
         plan = self.reclaim.plan(before)
@@ -785,7 +792,7 @@ class Task:
             msg="Nobody was signalled: %s" % why,
             changed=False,
             reason=reason,
-            **look_result(self.session, before, LIMITS),
+            **look_result(self.session, before, REPORTED),
         )
 
     def refuse_unsound(self, before: Look) -> None:
@@ -810,7 +817,7 @@ class Task:
                 self.refuse(before, "service", "%s." % ". ".join(sentences))
         if self.module.params["stop_mps"]:
             doomed = {holder.pid for holder in plan.targets}
-            served = self.mps.clients()
+            served = self.reclaim.mps_clients()
             daemons = self.reclaim.mps_daemons(plan)
             foreign = sorted(pid for pid in served if pid not in doomed and self.reclaim.mps_daemon_of(pid) in daemons)
             if foreign:
@@ -828,7 +835,7 @@ class Task:
     ) -> None:
         """Leave with what would be done."""
         doomed = frozenset(holder.pid for holder in plan.targets)
-        rows = reclaim_report.planned_rows(plan, services, keepers)
+        rows = reclaim_report.planned_rows(plan, services, keepers, self.reclaim.notes(plan))
         self.mark_mps(rows, reclaim_report.WOULD_STOP_SERVICE)
         self.module.exit_json(
             changed=any(row["action"].startswith("would_") for row in rows),
@@ -842,7 +849,7 @@ class Task:
             **self.diff(
                 reclaim_report.diff_text(before.holders), reclaim_report.diff_text(before.holders, without=doomed)
             ),
-            **look_result(self.session, before, LIMITS),
+            **look_result(self.session, before, REPORTED),
         )
 
     def report(self, before: Look, done: Done) -> None:
@@ -860,7 +867,7 @@ class Task:
             "elapsed": self.elapsed(),
         }
         result.update(self.diff(reclaim_report.diff_text(before.holders), reclaim_report.diff_text(done.after.holders)))
-        result.update(look_result(self.session, done.after, LIMITS))
+        result.update(look_result(self.session, done.after, REPORTED))
         problems = reclaim_report.problems(
             done, after, self.reclaim.newcomers(done.after, done), self.why_stuck, self.supervisor_of
         )

@@ -468,25 +468,31 @@ reason:
   sample: timeout
 """
 
+import os
 import time
 from typing import Any, List, Tuple
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options, recovery
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_name, own_supervisors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.keepers import container_names, own_supervisors
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import FREE, GpuError
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import (
     EVERYTHING,
+    KNOWN,
     Look,
     Observer,
-    Session,
     select,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import change_result, look_result, not_free
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import (
+    change_result,
+    look_result,
+    not_free,
+    warnings_of,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import (
     TIMEOUT,
@@ -499,9 +505,10 @@ from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs impo
 
 
 def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[WaitResult, Look]:
-    """Wait (in check mode: look once); returns how it ended and a last look at everything.
+    """Wait (in check mode: look once); returns how it ended and the last look.
 
-    A free GPU was proven by the looks of the wait, so the last one adds who merely has it open.
+    Who merely has a GPU open is searched for at the start, while there is time, so that the end of the
+    wait is not delayed by it; and again only where there is something to explain.
     """
     looks: List[Look] = []
 
@@ -522,7 +529,7 @@ def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[Wai
         clock=time.monotonic,
         sleep=time.sleep,
     )
-    return result, observer.explain(looks[0], limits)
+    return result, observer.explain(looks[0], limits, KNOWN if result.outcome == FREE else EVERYTHING)
 
 
 def failure_message(params: dict[str, Any], result: WaitResult, look: Look, limits: Limits) -> str:
@@ -539,15 +546,15 @@ def failure_message(params: dict[str, Any], result: WaitResult, look: Look, limi
     return "Waiting longer is pointless (after %.1f s): %s." % (result.elapsed, result.why.rstrip("."))
 
 
-def run(module: AnsibleModule, session: Session, procfs: ProcFs, limits: Limits) -> None:
+def run(module: AnsibleModule, session: Any, procfs: ProcFs, limits: Limits) -> None:
     """Wait, and leave the module with the result."""
     targets = select(session, module.params["gpus"], module.params["expected_count"])
     # An engine is not asked while polling, unless an option needs its names.
-    names = container_name(own_supervisors(procfs)) if module.params["allow_containers"] else None
+    names = container_names(lambda: own_supervisors(procfs)) if module.params["allow_containers"] else None
     observer = Observer(session, procfs, targets, container_name=names)
-    options.check_baseline(module.params, observer.look().uuids)
+    options.check_baseline(module.params, observer.look(EVERYTHING).uuids)
     ended, look = wait(module, observer, limits)
-    for warning in recovery.warnings(look.readings):
+    for warning in warnings_of(look, root=os.geteuid() == 0):
         module.warn(warning)
     result = {
         "changed": False,

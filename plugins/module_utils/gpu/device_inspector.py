@@ -17,15 +17,19 @@ import os
 import platform
 import re
 from dataclasses import dataclass
-from typing import Callable, FrozenSet, Iterable, List, Optional, Set, Tuple
+from typing import Callable, FrozenSet, List, Optional, Sequence, Set, Tuple
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_nodes import CONTROL, UVM, DeviceNodes
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_nodes import CONTROL, DeviceNodes
 from ansible_collections.inferops.sglang.plugins.module_utils.system.memory_maps import SharedMappings, text_of
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
 
 FD = "fd"
 MAP = "map"
+CUDA = "libcuda"
+NVML = "libnvidia-ml"
 
+# What every process has open, and is none of the driver's.
+_COMMON = frozenset(["/dev/null", "/dev/zero", "/dev/urandom", "/dev/ptmx", "/dev/tty"])
 _KCMP_NUMBERS = {"x86_64": 312, "aarch64": 272, "ppc64le": 354}
 _KCMP_FILES = 2
 
@@ -34,18 +38,29 @@ _KCMP_FILES = 2
 class OpenDevices:
     """What one process has open of the driver.
 
-    gpus are minor numbers; control and uvm: whether it has nvidiactl and nvidia-uvm; evidence: fd, map.
+    gpus are the minor numbers of those that it has open or mapped, mapped of those whose node is in its
+    memory; evidence: fd, map.  libraries are the driver's that it has loaded, of libcuda and libnvidia-ml.
+
+    Seen with driver 580: whoever initialised CUDA has the GPU's node mapped, and so has a child that was
+    forked from it.  A process that only asks NVML (a monitor, or a CUDA program about its other GPUs) has
+    GPUs and nvidia-uvm open, and maps none of them.
     """
 
     gpus: FrozenSet[int]
-    control: bool
-    uvm: bool
-    evidence: Tuple[str, ...]
+    mapped: FrozenSet[int] = frozenset()
+    control: bool = False
+    evidence: Tuple[str, ...] = (FD,)
+    libraries: FrozenSet[str] = frozenset()
+
+    @property
+    def touched(self) -> FrozenSet[int]:
+        """The GPUs that it may be using: those it has mapped, or all that it has open where it maps none."""
+        return self.mapped or self.gpus
 
     @property
     def monitor(self) -> bool:
-        """Whether it can only ask questions: without nvidia-uvm and without a mapping nothing computes."""
-        return self.control and not self.uvm and MAP not in self.evidence
+        """Whether it only asks the driver questions, as nvtop does: it has NVML loaded, and nothing of CUDA."""
+        return self.control and not self.mapped and NVML in self.libraries and CUDA not in self.libraries
 
 
 class DeviceInspector:
@@ -71,7 +86,7 @@ class DeviceInspector:
         self._dev = nodes.dev + "/"
         marker, dri = (text.encode() for text in nodes.markers)
         self._markers = (marker, dri)
-        self._mapped = re.compile(b"(?:%s|%s)[^\n]*" % (re.escape(marker), re.escape(dri)))
+        self._mapped = re.compile(rb"(\d+)\s+((?:%s|%s)[^\n]*)" % (re.escape(marker), re.escape(dri)))
 
     def look(self, pid: int) -> Optional[Tuple[ProcessIdentity, OpenDevices]]:
         """What exactly one process has open, or None where it has nothing, is gone, or may not be seen.
@@ -80,15 +95,22 @@ class DeviceInspector:
         """
         before = self._procfs.identity(pid)
         nodes = self.nodes_of(pid)
+        libraries = self._libraries(pid) if nodes else frozenset()
         if before is None or not nodes or self._procfs.identity(pid) != before:
             return None
         kinds = {node for node, _evidence in nodes}
         return before, OpenDevices(
             gpus=frozenset(node for node in kinds if node >= 0),
+            mapped=frozenset(node for node, evidence in nodes if node >= 0 and evidence == MAP),
             control=CONTROL in kinds,
-            uvm=UVM in kinds,
             evidence=tuple(sorted({evidence for _node, evidence in nodes})),
+            libraries=libraries,
         )
+
+    def _libraries(self, pid: int) -> FrozenSet[str]:
+        """Which libraries of the driver a process has loaded."""
+        text = text_of("%s/%d/maps" % (self._root, pid)) or b""
+        return frozenset(name for name in (CUDA, NVML) if b"/%s.so" % name.encode() in text)
 
     def holds_any(self, pid: int) -> Optional[bool]:
         """Whether a process has any device of the driver open or mapped; None where that may not be seen."""
@@ -119,16 +141,18 @@ class DeviceInspector:
             return False
         except OSError:
             return True
+        # This is the innermost loop over all descriptors of a host.
+        readlink, dev = os.readlink, self._dev
         try:
             for name in os.listdir(handle):
                 try:
-                    path = os.readlink(name, dir_fd=handle)
+                    path = readlink(name, dir_fd=handle)
                 except OSError:
                     continue
                 # Only what lies in a /dev is asked for its number: asking for a file of a network
                 # file system whose server is gone would never return.
-                if path[:1] == "/" and ("/dev/" in path or path.startswith(self._dev)):
-                    node = self._node_at(name, handle, path)
+                if path[:1] == "/" and path not in _COMMON and ("/dev/" in path or path.startswith(dev)):
+                    node = self._node_at(name, handle, _undeleted(path))
                     if node is not None:
                         found.add((node, FD))
         except PermissionError:
@@ -141,32 +165,35 @@ class DeviceInspector:
 
     def _node_at(self, name: str, handle: int, path: str) -> Optional[int]:
         try:
-            by_number = self._nodes.of_number(os.stat(name, dir_fd=handle).st_rdev)
+            status = os.stat(name, dir_fd=handle)
         except OSError:
-            by_number = None
-        return by_number if by_number is not None else self._nodes.of_path(_undeleted(path))
+            return self._nodes.of_path(path)
+        by_number = self._nodes.of_number(status.st_rdev)
+        if by_number is not None or self._nodes.real:
+            return by_number
+        # A simulated GPU's node: in another mount namespace the same path may be another host's.
+        return self._nodes.of_path(path) if self._nodes.is_ours(path, status.st_ino) else None
 
     def _mappings(self, path: str, found: Set[Tuple[int, str]]) -> Optional[bool]:
         """Add what is mapped.  Returns whether there is any memory at all, None where it may not be read."""
         if self._shared is not None and self._shared.supported:
-            paths = self._shared.paths(path)
+            mapped = self._shared.files(path)
             if self._shared.supported:
-                return None if paths is None else self._add_mapped(paths, found)
+                return None if mapped is None else self._add_mapped(mapped, found)
         text = text_of(path)
         if text is None:
             return None
         if self._markers[0] in text or self._markers[1] in text:
-            self._add_mapped((os.fsdecode(line) for line in set(self._mapped.findall(text))), found)
+            lines = set(self._mapped.findall(text))
+            self._add_mapped([(os.fsdecode(name), int(inode)) for inode, name in lines], found)
         return bool(text)
 
-    def _add_mapped(self, paths: Iterable[str], found: Set[Tuple[int, str]]) -> bool:
-        any_at_all = False
-        for path in paths:
-            any_at_all = True
+    def _add_mapped(self, files: Sequence[Tuple[str, int]], found: Set[Tuple[int, str]]) -> bool:
+        for path, inode in files:
             node = self._nodes.of_path(_undeleted(path))
-            if node is not None:
+            if node is not None and self._nodes.is_ours(_undeleted(path), inode):
                 found.add((node, MAP))
-        return any_at_all
+        return bool(files)
 
     def _other_threads(self, base: str, pid: int) -> List[int]:
         """One thread for each table of descriptors that is not the first thread's."""

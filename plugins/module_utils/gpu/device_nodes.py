@@ -17,7 +17,7 @@ DEV = "/dev"
 
 # What a node is, where it is no GPU (those are their minor number, 0 or more).
 CONTROL = -1  # nvidiactl: every client of the driver has it
-UVM = -2  # nvidia-uvm: every CUDA process has it, a process that only asks NVML has not
+UVM = -2  # nvidia-uvm: CUDA processes have it, and so have clients of NVML with newer drivers
 OTHER = -3  # nvidia-modeset, nvidia-caps/*, nvidia-caps-imex-channels/*, nvidia-nvswitch*
 
 _MAJOR = 195
@@ -41,7 +41,7 @@ class DeviceNodes:
     """Says what a path or a device number means.
 
     majors: what `dynamic_majors` found; drm: the GPU's minor behind each /dev/dri node of an NVIDIA
-    GPU, by path and by (major, minor).
+    GPU, by path and by (major, minor); real: see the property, None: look.
     """
 
     def __init__(
@@ -49,12 +49,14 @@ class DeviceNodes:
         dev: str = "/dev",
         majors: Optional[Mapping[int, int]] = None,
         drm: Optional[Mapping[object, int]] = None,
+        real: Optional[bool] = None,
     ) -> None:
         self.dev = dev.rstrip("/")
         self._nvidia = self.dev + "/nvidia"
         self._dri = self.dev + "/dri/"
         self._majors = dict(majors or {})
         self._drm = dict(drm or {})
+        self._real = real
 
     @property
     def markers(self) -> Tuple[str, str]:
@@ -84,6 +86,28 @@ class DeviceNodes:
             # nvidia-uvm-tools is minor 1 of the same major: for profilers, it holds no memory.
             return self._majors[major] if minor == 0 else OTHER
         return self._drm.get((major, minor))
+
+    @property
+    def real(self) -> bool:
+        """Whether the nodes here are the driver's own.  Then a file's number alone tells what it is.
+
+        Stand-ins of a simulated GPU have somebody else's number, and only their identity as files tells.
+        """
+        if self._real is None:
+            try:
+                self._real = os.major(os.stat(self.dev + "/nvidiactl").st_rdev) == _MAJOR
+            except OSError:
+                self._real = False
+        return self._real
+
+    def is_ours(self, path: str, inode: int) -> bool:
+        """Whether the file with this path and inode, as another process sees it, is the node of this host."""
+        if self.real:
+            return True
+        try:
+            return os.stat(path).st_ino == inode
+        except OSError:
+            return False
 
     @property
     def present(self) -> bool:

@@ -124,7 +124,7 @@ class _Table:
                 continue
             ancestor = next((p for p in sorted(dead) if p in (process.session, process.pgid)), None)
             inherited: FrozenSet[str] = frozenset()
-            if ancestor is not None and devices.uvm:
+            if ancestor is not None and not devices.monitor:
                 has_open = {self._whole[minor] for minor in devices.gpus if minor in self._whole}
                 inherited = frozenset(has_open.intersection(dead[ancestor]))
             rows.append(
@@ -136,7 +136,7 @@ class _Table:
                     evidence=devices.evidence,
                     protected_by=self._sources.protected_by(process),
                     attached=self._attached(devices, inherited),
-                    monitor=devices.monitor,
+                    monitor=devices.monitor or not devices.touched.intersection(self._whole),
                     elsewhere=self._elsewhere(devices),
                     heir_of=ancestor if inherited else None,
                 )
@@ -159,7 +159,7 @@ class _Table:
         return tuple(inside + [self._sources.gpu_name(minor) for minor in minors if minor not in self._whole])
 
     def _elsewhere(self, devices: Optional[OpenDevices]) -> bool:
-        return devices is not None and not devices.gpus.issubset(self._whole)
+        return devices is not None and not devices.touched.issubset(self._whole)
 
 
 def _memory_mib(rows: Sequence[ListedProcess]) -> Optional[int]:

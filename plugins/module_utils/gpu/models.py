@@ -166,8 +166,8 @@ class Holder:
 
     memory maps the UUID of each GPU it uses to MiB (None: the driver does not say); attached are the
     GPUs that it merely has open, by UUID, or as /dev/nvidiaN where the UUID was not asked for.
-    monitor: it only asks the driver questions, as nvtop does.  elsewhere: it has GPUs outside the
-    selection open.  doubt is "" or says why this PID must not be signalled; process is None where the
+    monitor: it only asks the driver about the selected GPUs, as nvtop does.  elsewhere: it may be using
+    GPUs outside the selection.  doubt is "" or says why this PID must not be signalled; process is None where the
     PID names no process that could be the one the driver means.
     """
 

@@ -43,6 +43,8 @@ class NvmlSession:
     timeout is in seconds, for one query of one GPU.
     """
 
+    reader = "nvml"
+
     def __init__(
         self,
         make_reader: Callable[[], GpuReader],

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, Optional, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import device_nodes, device_scan
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_inspector import DeviceInspector
@@ -14,7 +14,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.holders import
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mig import of_instance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuReading, Holder, Verdict
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance, Protection
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import (
     Target,
@@ -23,11 +22,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection impo
     plain_targets,
     resolve,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_session import SmiSession
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits, View, judge
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
 
-Session = Union[NvmlSession, SmiSession]
+if TYPE_CHECKING:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import Session
 
 # How much of /proc a look takes in, besides the driver's lists.
 NOTHING = "nothing"
@@ -100,6 +99,7 @@ class Observer:
         self._known: FrozenSet[ProcessIdentity] = frozenset()
         self._namespaced = procfs.in_pid_namespace()
         self._uninspected = 0
+        self._stuck: Tuple[int, ...] = ()
 
     def look(self, scan: str = NOTHING, limits: Optional[Limits] = None) -> Look:
         """The state now.
@@ -112,11 +112,11 @@ class Observer:
         listed = frozenset(process.pid for reading in readings for process in reading.processes)
         return self._join(readings, self._scan(scan, listed))
 
-    def explain(self, look: Look, limits: Limits) -> Look:
-        """The same look with everybody who has a GPU open; it reads no GPU again, as that was the proof."""
+    def explain(self, look: Look, limits: Limits, scan: str = EVERYTHING) -> Look:
+        """The same look with those who have a GPU open; it reads no GPU again, as that was the proof."""
         listed = frozenset(process.pid for reading in look.readings for process in reading.processes)
-        seen = self._join(look.readings, self._scan(EVERYTHING, listed))
-        if self._crowded and seen.unexplained(limits):
+        seen = self._join(look.readings, self._scan(scan, listed))
+        if scan == EVERYTHING and self._crowded and seen.unexplained(limits):
             seen = self._join(look.readings, self._scan(EVERYTHING, listed, thorough=True))
         return seen
 
@@ -138,7 +138,7 @@ class Observer:
         sources = Sources(
             self._process, protection.reason, self._holds, scan, lambda n: self._names.get(n, "/dev/nvidia%d" % n)
         )
-        view = View(scan is not None, self._namespaced, self._uninspected)
+        view = View(scan is not None, self._namespaced, self._uninspected, self._stuck)
         return Look(readings, join(readings, sources), view)
 
     def _process(self, pid: int) -> Optional[ProcessInfo]:
@@ -166,6 +166,7 @@ class Observer:
         if what == EVERYTHING:
             self._known = frozenset(found.found)
             self._uninspected = found.uninspected + len(found.stuck)
+            self._stuck = found.stuck
         self._seen_holding.update(found.found)
         return found
 

@@ -4,19 +4,21 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure, GpuError
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_reader import GpuReader
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import (
     DISTRIBUTION,
     PynvmlMissing,
     load_pynvml,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_runner import NvidiaSmi, find_nvidia_smi
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_session import SmiSession
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
+if TYPE_CHECKING:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_session import SmiSession
+
+    Session = Union[NvmlSession, SmiSession]
 
 AUTO = "auto"
 NVML = "nvml"
@@ -24,23 +26,22 @@ NVIDIA_SMI = "nvidia_smi"
 READERS = (AUTO, NVML, NVIDIA_SMI)
 
 
-def open_session(timeout: float, procfs: ProcFs, reader: str = AUTO) -> Union[NvmlSession, SmiSession]:
+def open_session(timeout: float, procfs: ProcFs, reader: str = AUTO) -> Session:
     """An open session; `timeout` is in seconds, for one query of one GPU.
 
     reader auto: NVML through Python, and where its binding is missing or unfit, nvidia-smi.  Raises
     PynvmlMissing where the binding is missing (and so is nvidia-smi), GpuError where the driver cannot
     be asked.
     """
-    pid_max = procfs.pid_max()
     if reader == NVIDIA_SMI:
-        return SmiSession(NvidiaSmi(find_nvidia_smi()), timeout, pid_max)
+        return _open_nvidia_smi(timeout, procfs)
     try:
         pynvml = load_pynvml()
     except (PynvmlMissing, GpuError) as missing:
         if reader == NVML:
             raise
         try:
-            return SmiSession(NvidiaSmi(find_nvidia_smi()), timeout, pid_max)
+            return _open_nvidia_smi(timeout, procfs)
         except GpuError as exc:
             if exc.failure.code != "nvidia_smi_missing":
                 raise
@@ -54,9 +55,16 @@ def open_session(timeout: float, procfs: ProcFs, reader: str = AUTO) -> Union[Nv
                 permanent=True,
             )
         ) from missing
+    # Each reader costs its share of the module's start, so only the one that is used is imported.
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_reader import GpuReader
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_session import NvmlSession
+
+    pid_max = procfs.pid_max()
     return NvmlSession(lambda: GpuReader(pynvml, pid_max), timeout)
 
 
-def name_of(session: Union[NvmlSession, SmiSession]) -> str:
-    """Which reader a session is."""
-    return NVIDIA_SMI if isinstance(session, SmiSession) else NVML
+def _open_nvidia_smi(timeout: float, procfs: ProcFs) -> SmiSession:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_runner import NvidiaSmi, find_nvidia_smi
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_session import SmiSession
+
+    return SmiSession(NvidiaSmi(find_nvidia_smi()), timeout, procfs.pid_max())

@@ -115,10 +115,10 @@ def _leave_attached(holder: Holder, attached: str) -> str:
         return ""
     if attached == NEVER:
         return "it only has the GPU open (attached is never)"
-    if holder.listed or holder.elsewhere:
-        return "it only has the GPU open, and has others open too"
     if holder.monitor:
         return "it only asks the driver about the GPU, as monitors do"
+    if holder.listed or holder.elsewhere:
+        return "it only has the GPU open, and has others open too"
     return ""
 
 

@@ -61,7 +61,8 @@ class Done:
     """What was done.
 
     plan: all decisions that were carried out, of all rounds; outcomes: of the signals; stopped: of the
-    services, by supervisor; services: the supervisor behind a PID; after: the last look.
+    services, by supervisor; services: the supervisor behind a PID; after: the last look; notes: what is
+    odd about a PID's supervisor.
     """
 
     plan: Plan
@@ -72,6 +73,8 @@ class Done:
     ended_by_service: Set[ProcessIdentity] = field(default_factory=set)
     mps_clients: Dict[int, str] = field(default_factory=dict)
     mps_stopped: Optional[str] = None
+    mps_servers: FrozenSet[int] = frozenset()
+    notes: Dict[int, str] = field(default_factory=dict)
     respawned: List[str] = field(default_factory=list)
     started_at: int = 0
 
@@ -89,6 +92,15 @@ class Done:
 def over(stopped: Stopped) -> bool:
     """Whether a service starts nothing any more, so that what is left of it may be ended."""
     return stopped.ok or stopped.inactive
+
+
+def _mps_servers(plan: Plan) -> List[Holder]:
+    """The MPS servers on the selected GPUs."""
+    return [
+        decision.holder
+        for decision in plan.decisions
+        if decision.holder.process is not None and os.path.basename(decision.holder.process.exe) == _MPS_SERVER
+    ]
 
 
 class Reclaim:
@@ -113,6 +125,7 @@ class Reclaim:
         self._mps = mps
         self._clock = clock
         self._sleep = sleep
+        self._mps_clients: Optional[Dict[int, int]] = None
 
     def plan(self, look: Look) -> Plan:
         """What is to become of the holders in a look."""
@@ -127,12 +140,17 @@ class Reclaim:
                 found[holder.pid] = supervisor
         return found
 
+    def notes(self, plan: Plan) -> Dict[int, str]:
+        """Why a target has no supervisor although it seems to (its container was removed), by PID."""
+        found = {h.pid: self._supervisors.note(h.process) for h in plan.targets if h.process is not None}
+        return {pid: note for pid, note in found.items() if note}
+
     def run(self, before: Look, plan: Plan, keepers: Dict[int, Supervisor], services: Dict[int, Supervisor]) -> Done:
         """Do it.
 
         keepers are the supervisors of the targets; services are those of them that are stopped first.
         """
-        done = Done(plan, before, services=dict(services), started_at=self._procfs.ticks_now())
+        done = Done(plan, before, services=dict(services), notes=self.notes(plan), started_at=self._procfs.ticks_now())
         parents = self._parents(plan)
         daemons = self.mps_daemons(plan) if self._settings.stop_mps else frozenset()
         self._stop_services(plan, services, done)
@@ -147,10 +165,17 @@ class Reclaim:
                 tuple(sorted(done.plan.decisions + current.decisions, key=lambda decision: decision.holder.pid))
             )
         if daemons:
-            done.mps_stopped = self._mps.quit(_MPS_TIMEOUT, daemons)
+            done.mps_stopped = self._mps.quit(min(_MPS_TIMEOUT, self._settings.service_timeout), daemons)
+            done.mps_servers = frozenset(holder.pid for holder in _mps_servers(plan))
             self._settle(done)
         self._find_respawned(keepers, parents, done)
         return done
+
+    def mps_clients(self) -> Dict[int, int]:
+        """PID of each MPS client to that of its server; asked once, as a daemon that hangs costs time."""
+        if self._mps_clients is None:
+            self._mps_clients = self._mps.clients()
+        return self._mps_clients
 
     def mps_daemon_of(self, client: int) -> int:
         """The PID of the control daemon that an MPS client belongs to, 0 where there is none."""
@@ -162,13 +187,15 @@ class Reclaim:
 
         A daemon that serves other GPUs only is none of our business.
         """
-        self._mps.clients()
-        found = {self.mps_daemon_of(holder.pid) for holder in plan.targets}
-        for decision in plan.decisions:
-            process = decision.holder.process
-            if process is not None and os.path.basename(process.exe) == _MPS_SERVER:
-                found.add(process.ppid)
-        return frozenset(pid for pid in found if pid > 1)
+        self.mps_clients()
+        found = {self.mps_daemon_of(holder.pid) for holder in plan.targets}.difference([0])
+        servers = [holder.process for holder in _mps_servers(plan) if holder.process is not None]
+        if servers:
+            running = {daemon.identity.pid for daemon in self._mps.daemons()}
+            parents = {server.ppid for server in servers}
+            # A server whose parent is no daemon was adopted: any of them may be the one it belongs to.
+            found |= parents if parents <= running else running
+        return frozenset(found)
 
     # -- steps
 
@@ -203,7 +230,7 @@ class Reclaim:
         suspects = [holder for holder in targets if "nvml_mps" in holder.evidence]
         if not suspects:
             return
-        clients = self._mps.clients()
+        clients = self.mps_clients()
         for holder in suspects:
             if holder.pid in clients:
                 done.mps_clients[holder.pid] = self._mps.terminate(holder.pid, _MPS_TIMEOUT)
@@ -236,6 +263,8 @@ class Reclaim:
         """The PIDs that the driver should stop listing by itself now."""
         ended = {outcome.identity.pid for outcome in done.outcomes if outcome.action != SURVIVED}
         ended.update(identity.pid for identity in done.ended_by_service)
+        if done.mps_stopped == "":
+            ended.update(done.mps_servers)
         return frozenset(ended.union(holder.pid for holder in done.plan.having(UNRESOLVED)))
 
     def _leftovers(self, done: Done) -> Plan:

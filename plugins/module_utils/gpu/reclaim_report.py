@@ -47,7 +47,7 @@ def blockers(decisions: Iterable[Decision], look: Look, limits: Limits, allowanc
 
 
 def planned_rows(
-    plan: Plan, services: Mapping[int, Supervisor], keepers: Mapping[int, Supervisor]
+    plan: Plan, services: Mapping[int, Supervisor], keepers: Mapping[int, Supervisor], notes: Mapping[int, str]
 ) -> List[Dict[str, Any]]:
     """The holders with what would become of them."""
     rows = []
@@ -60,6 +60,8 @@ def planned_rows(
                 why = "%s; %s is stopped first" % (why, describe(services[decision.holder.pid]))
             elif decision.holder.pid in keepers and keepers[decision.holder.pid].restarts:
                 why = "%s; %s would start it again" % (why, describe(keepers[decision.holder.pid]))
+            elif decision.holder.pid in notes:
+                why = "%s; %s" % (why, notes[decision.holder.pid])
         rows.append(_row(decision, action, why=why))
     return rows
 
@@ -93,6 +95,8 @@ def final_rows(done: Done) -> List[Dict[str, Any]]:
 
 
 def _why(decision: Decision, done: Done) -> str:
+    if decision.holder.pid in done.notes:
+        return "%s; %s" % (decision.why, done.notes[decision.holder.pid])
     if decision.holder.pid not in done.mps_clients:
         return decision.why
     error = done.mps_clients[decision.holder.pid]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     FREE,
@@ -15,11 +15,14 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     Verdict,
     printable,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look, Session
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import name_of
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.recovery import warnings as recovery_warnings
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import Change
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container
+
+if TYPE_CHECKING:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import Session
 
 
 def look_result(session: Session, look: Look, limits: Limits) -> Dict[str, Any]:
@@ -27,7 +30,7 @@ def look_result(session: Session, look: Look, limits: Limits) -> Dict[str, Any]:
     verdicts = look.verdicts(limits)
     system = session.system
     return {
-        "reader": name_of(session),
+        "reader": session.reader,
         "driver_version": system.driver_version,
         "nvml_version": system.nvml_version,
         "selected": [reading.uuid for reading in look.readings if reading.uuid],
@@ -130,6 +133,22 @@ def baseline_of(look: Look) -> Dict[str, int]:
         for reading in look.readings
         if reading.uuid and reading.memory is not None and reading.failure is None and not reading.processes
     }
+
+
+def warnings_of(look: Look, root: bool) -> List[str]:
+    """What a person should know about a look: GPUs that are not sound, and what could not be seen."""
+    found = recovery_warnings(look.readings)
+    for pid in look.view.stuck:
+        found.append(
+            "PID %d is stuck in the kernel: a look at what it has open does not return. It may hold a GPU" % pid
+        )
+    hidden = look.view.uninspected - len(look.view.stuck)
+    if hidden > 0 and not root:
+        found.append(
+            "%d processes of other users could not be looked into, so that who only has a GPU open is not known: run "
+            "the task as root (become: true)" % hidden
+        )
+    return found
 
 
 def not_free(look: Look, limits: Limits) -> List[str]:

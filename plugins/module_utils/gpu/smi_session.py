@@ -55,6 +55,8 @@ class SmiSession:
     timeout is in seconds, for one run of the tool; pid_max is the kernel's largest PID.
     """
 
+    reader = "nvidia_smi"
+
     def __init__(
         self,
         tool: NvidiaSmi,

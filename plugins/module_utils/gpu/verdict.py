@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import recovery
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
@@ -65,12 +65,14 @@ class View:
     """What limits the sight of this task: facts that explain memory of nobody.
 
     scanned: descriptors and mappings have been looked at; namespaced: it runs in a PID namespace of its
-    own; uninspected: how many processes it may not look into.
+    own; uninspected: how many processes it may not look into; stuck: the PIDs of those among them that a
+    look into never returned from.
     """
 
     scanned: bool = False
     namespaced: bool = False
     uninspected: int = 0
+    stuck: Tuple[int, ...] = ()
 
 
 def holders_of(reading: GpuReading, holders: Sequence[Holder]) -> List[Holder]:

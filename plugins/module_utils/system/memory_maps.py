@@ -12,7 +12,7 @@ import array
 import errno
 import os
 import struct
-from typing import Iterator, List, Optional
+from typing import List, Optional, Tuple
 
 try:
     import fcntl
@@ -57,16 +57,16 @@ class SharedMappings:
         self._name = array.array("b", bytes(_NAME_SIZE))
         self._name_at = self._name.buffer_info()[0]
 
-    def paths(self, path: str) -> Optional[Iterator[str]]:
-        """The paths behind a maps file; None: it may not be read."""
+    def files(self, path: str) -> Optional[List[Tuple[str, int]]]:
+        """Path and inode of each file behind a maps file; None: it may not be read."""
         try:
             handle = os.open(path, os.O_RDONLY)
         except PermissionError:
             return None
         except OSError:
-            return iter(())
+            return []
+        found: List[Tuple[str, int]] = []
         try:
-            found = []
             address = 0
             while True:
                 query = bytearray(_LAYOUT.size)
@@ -75,13 +75,13 @@ class SharedMappings:
                 )
                 fcntl.ioctl(handle, _QUERY, query, True)
                 answer = _LAYOUT.unpack(query)
-                found.append(os.fsdecode(self._name.tobytes()[: max(0, answer[11] - 1)]))
+                found.append((os.fsdecode(self._name.tobytes()[: max(0, answer[11] - 1)]), answer[8]))
                 address = answer[4]
         except OSError as exc:
             if exc.errno in (errno.ENOTTY, errno.EINVAL):
                 self.supported = False
             elif isinstance(exc, PermissionError):
                 return None
-            return iter(found)  # ENOENT: no more; ESRCH: no memory
+            return found  # ENOENT: no more; ESRCH: no memory
         finally:
             os.close(handle)

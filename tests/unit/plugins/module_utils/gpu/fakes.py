@@ -108,6 +108,8 @@ class FakeClock:
 class FakeSession:
     """An NVML session whose readings come from `read_one(index)`."""
 
+    reader = "nvml"
+
     def __init__(self, read_one, count=2, pids=frozenset()):
         self.system = SystemInfo("580.159.04", "13.580.159.04", count)
         self.pids = frozenset(pids)

@@ -34,7 +34,8 @@ def proc(tmp_path):
         (base / "stat").write_text(STAT % "S")
         if thread is not None:
             (base / "task" / "43" / "maps").write_text(thread_maps)
-        return DeviceInspector(ProcFs(str(tmp_path)), DeviceNodes("/dev"), same_files=same or (lambda _a, _b: None))
+        nodes = DeviceNodes("/dev", real=True)
+        return DeviceInspector(ProcFs(str(tmp_path)), nodes, same_files=same or (lambda _a, _b: None))
 
     return make
 
@@ -68,7 +69,7 @@ def test_a_thread_that_shares_its_descriptors_is_not_looked_at(proc):
 def test_identity_and_devices_belong_together(proc):
     identity, devices = proc(leader=["/dev/nvidia1", "/dev/nvidiactl"]).look(42)
     assert (identity.pid, identity.start_time) == (42, 777)
-    assert devices == OpenDevices(frozenset([1]), control=True, uvm=False, evidence=("fd",))
+    assert devices == OpenDevices(frozenset([1]), frozenset(), True, ("fd",), frozenset())
 
 
 def test_a_process_that_was_replaced_while_it_was_looked_at_is_nobody(proc, tmp_path):
@@ -91,17 +92,31 @@ def test_a_process_without_devices_or_without_itself_is_nothing(proc):
     assert inspector.nodes_of(4242) == set()
 
 
+ML = LIBC + "7f-80 r-xp 0 00:05 9 /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.159.04\n"
+CUDA = ML + "7f-80 r-xp 0 00:05 9 /usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04\n"
+GPU = "7f-80 rw-s 0 00:05 9 /dev/nvidia0\n"
+CTL = "7f-80 rw-s 0 00:05 9 /dev/nvidiactl\n"
+
+
 @pytest.mark.parametrize(
-    ("control", "uvm", "evidence", "monitor"),
+    ("leader", "maps", "monitor"),
     [
-        (True, False, ("fd",), True),
-        (True, True, ("fd",), False),
-        (True, False, ("fd", "map"), False),
-        (False, False, ("fd",), False),
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], ML, True),
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], ML + CTL, True),  # as nvidia-smi dmon
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], ML + GPU, False),
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], CUDA, False),
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], LIBC, False),  # inherited over exec
+        (["nvidia0"], ML, False),
     ],
 )
-def test_a_monitor_neither_computes_nor_maps(control, uvm, evidence, monitor):
-    assert OpenDevices(frozenset([0]), control, uvm, evidence).monitor is monitor
+def test_a_monitor_has_nvml_loaded_and_nothing_of_cuda(proc, leader, maps, monitor):
+    _identity, devices = proc(leader=["/dev/" + name for name in leader], maps=maps).look(42)
+    assert devices.monitor is monitor
+
+
+def test_what_is_mapped_is_what_is_touched(proc):
+    _identity, devices = proc(leader=["/dev/nvidia0", "/dev/nvidia1"], maps=CUDA + GPU).look(42)
+    assert (devices.gpus, devices.mapped, devices.touched) == ({0, 1}, {0}, {0})
 
 
 @pytest.mark.parametrize("thorough", [True, False])
@@ -113,6 +128,21 @@ def test_this_very_process(tmp_path, thorough):
     with open(tmp_path / "nvidia5", encoding="ascii"):
         assert inspector.nodes_of(os.getpid()) == {(5, "fd")}
     assert inspector.holds_any(os.getpid()) is False
+
+
+def test_a_stand_in_of_another_host_is_not_ours(tmp_path):
+    # In another mount namespace the same path is another host's simulated GPU.
+    for place in ("ours", "theirs"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "nvidia0").touch()
+        (tmp_path / place / "nvidiactl").touch()
+    nodes = DeviceNodes(str(tmp_path / "ours"))
+    assert not nodes.real
+    ours = os.stat(tmp_path / "ours" / "nvidia0").st_ino
+    theirs = os.stat(tmp_path / "theirs" / "nvidia0").st_ino
+    assert nodes.is_ours(str(tmp_path / "ours" / "nvidia0"), ours)
+    assert not nodes.is_ours(str(tmp_path / "ours" / "nvidia0"), theirs)
+    assert not nodes.is_ours(str(tmp_path / "ours" / "nvidia7"), ours)
 
 
 @given(st.binary(max_size=300))

@@ -12,7 +12,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu import device_
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_inspector import OpenDevices
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity
 
-OPEN = OpenDevices(frozenset([0]), True, True, ("fd",))
+OPEN = OpenDevices(frozenset([0]))
 
 
 class Inspector:

@@ -95,12 +95,18 @@ def test_a_label_tells_user_unit_and_an_unusual_state():
 
 
 def opened(**by_pid):
-    """A scan in which the process of each PID has these minors open: pid_5=[0], with nvidia-uvm unless monitor."""
+    """A scan: the process of each PID has these minors open (pid_5=[0]), the first one mapped (maps_5=[0, 1])."""
     found = {}
     for name, minors in by_pid.items():
-        pid, monitor = int(name.split("_")[1]), name.startswith("monitor")
-        devices = OpenDevices(frozenset(minors), True, not monitor, ("fd",))
-        found[ProcessIdentity(pid, 5000 + pid)] = devices
+        kind, pid = name.split("_")
+        devices = OpenDevices(
+            frozenset(minors),
+            mapped=frozenset(minors[:1] if kind == "maps" else ()),
+            control=True,
+            evidence=("fd",),
+            libraries=frozenset(["libnvidia-ml"] if kind == "monitor" else ()),
+        )
+        found[ProcessIdentity(int(pid), 5000 + int(pid))] = devices
     return Scan(found)
 
 
@@ -130,6 +136,14 @@ def test_a_process_that_has_only_other_gpus_open_is_no_holder():
 def test_a_monitor_is_told_apart():
     (found,) = join([reading(0)], [process(5)], scan=opened(monitor_5=[FIRST]))
     assert found.monitor
+
+
+def test_a_gpu_that_is_open_and_not_mapped_beside_one_that_is_is_only_asked_about():
+    # It computes on GPU 0 and has looked at GPU 1 through NVML, as PyTorch does.
+    (found,) = join([reading(0)], [process(5)], scan=opened(maps_5=[FIRST, SECOND]))
+    assert (found.monitor, found.elsewhere, found.attached) == (False, False, (uuid(0), "/dev/nvidia6"))
+    (found,) = join([reading(1)], [process(5)], scan=opened(maps_5=[FIRST, SECOND]))
+    assert (found.monitor, found.elsewhere) == (True, True)
 
 
 def test_a_later_process_with_the_same_pid_has_nothing_open():

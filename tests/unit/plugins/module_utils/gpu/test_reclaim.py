@@ -44,6 +44,7 @@ class Host:
         self.stopped = {}
         self.revives_with = ""
         self.clients_of_mps = {}
+        self.daemons_of_mps = [40, 44]
         self.mps_said = []
         self.on_end = lambda pids: None
         self.new_children = []
@@ -69,6 +70,9 @@ class Host:
     def of(self, one):
         return UNIT if one.unit else None
 
+    def note(self, one):
+        return ""
+
     def stop(self, supervisor, timeout):
         answer = self.stopped.get(supervisor.name, Stopped(True, "it is stopped", 0.1, True))
         if answer.ok:
@@ -85,6 +89,9 @@ class Host:
     def terminate(self, pid, timeout):
         self.mps_said.append(("terminate", pid, list(self.signalled)))
         return ""
+
+    def daemons(self):
+        return [SimpleNamespace(identity=process(pid).identity) for pid in self.daemons_of_mps]
 
     def daemon_of(self, pid):
         return SimpleNamespace(identity=process(40).identity) if pid in self.clients_of_mps else None
@@ -326,6 +333,9 @@ def test_only_the_mps_of_the_selected_gpus_is_shut_down(monkeypatch):
     host = Host(holder(5), server)
     run(host, monkeypatch, stop_mps=True)
     assert host.mps_said == [("quit", [40], [5])]
+    adopted = Host(holder(41, exe="/usr/bin/nvidia-cuda-mps-server", ppid=1, protected_by="the CUDA MPS server"))
+    run(adopted, monkeypatch, stop_mps=True)
+    assert adopted.mps_said == [("quit", [40, 44], [])]
     idle = Host(holder(5))
     done, _seconds = run(idle, monkeypatch, stop_mps=True)
     assert (idle.mps_said, done.mps_stopped) == ([], None)

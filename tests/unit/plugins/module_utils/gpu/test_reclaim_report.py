@@ -40,17 +40,19 @@ def done(planned, after, *outcomes, **changes):
 
 
 def test_planned_rows():
-    planned = plan(holder(5), holder(6, protected_by="why"), holder(7, info=False, doubt="gone"), holder(8))
-    rows = reclaim_report.planned_rows(planned, {8: UNIT}, {5: UNIT, 8: UNIT})
+    planned = plan(holder(5), holder(6, protected_by="why"), holder(7, info=False, doubt="gone"), holder(8), holder(9))
+    rows = reclaim_report.planned_rows(planned, {8: UNIT}, {5: UNIT, 8: UNIT}, {9: "orphan of container x"})
     assert [(r["pid"], r["action"]) for r in rows] == [
         (5, "would_terminate"),
         (6, "protected"),
         (7, "unresolved"),
         (8, "would_stop_service"),
+        (9, "would_terminate"),
     ]
     assert "would start it again" in rows[0]["why"]
     assert [r["why"] for r in rows[1:3]] == ["why", "gone"]
     assert "llm.service" in rows[3]["why"]
+    assert "orphan" in rows[4]["why"]
     assert all(r["signals"] == [] and r["seconds"] == 0.0 for r in rows)
 
 
