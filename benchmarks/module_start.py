@@ -159,7 +159,7 @@ def fill(report: measure.Report, repeats: int) -> None:
         work = {name: functools.partial(run, payloads[name], environment) for name in names}
         seconds = measure.in_turn(work, repeats)
         imports = {
-            name: [import_seconds(run(payloads[name], environment, "-X", "importtime")) for _ in range(repeats)]
+            name: [import_seconds(run(payloads[name], environment, "-X", "importtime")) for _repeat in range(repeats)]
             for name in names
         }
     for name in names:
@@ -171,7 +171,9 @@ def fill(report: measure.Report, repeats: int) -> None:
             if max(values):
                 report.add("%s: imports of %s" % (name, package), values, unit="ms")
     report.add(
-        "import of pynvml, which is installed on the host", [pynvml_milliseconds() for _ in range(repeats)], unit="ms"
+        "import of pynvml, which is installed on the host",
+        [pynvml_milliseconds() for _repeat in range(repeats)],
+        unit="ms",
     )
     for name, payload in payloads.items():
         practice = "" if name == PING else "%s: payload" % PING

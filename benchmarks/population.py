@@ -96,10 +96,10 @@ def _crowd_member(number: int, descriptors: int) -> None:
     while left >= 5:
         kept += [*os.pipe(), *socket.socketpair(), os.open(__file__, os.O_RDONLY)]
         left -= 5
-    kept += [os.open("/dev/null", os.O_RDWR) for _ in range(left)]
+    kept += [os.open("/dev/null", os.O_RDWR) for _number in range(left)]
     if number % 10 == 0:
         threading.stack_size(64 << 10)
-        for _ in range(THREADS - 1):
+        for _thread in range(THREADS - 1):
             threading.Thread(target=threading.Event().wait, daemon=True).start()
     _sleep_for_ever()
 

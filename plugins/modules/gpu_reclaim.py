@@ -83,7 +83,7 @@ options:
     description:
       - What to do with processes that only have a selected GPU open, without being listed on it.
       - V(exclusive) ends those that have no GPU outside the selection mapped (or, where they map none, open) and are no
-        monitors. A monitor, such as C(nvtop), has NVML loaded and nothing of CUDA, and maps no GPU.
+        monitors. A monitor, such as C(nvtop), has the library of NVML loaded and maps no GPU.
       - V(any) ends all of them, V(never) none.
     type: str
     choices: [exclusive, any, never]
@@ -857,6 +857,8 @@ class Task:
         rows = reclaim_report.final_rows(done)
         if done.mps_stopped == "":
             self.mark_mps(rows, reclaim_report.STOPPED_SERVICE)
+        for suspicion in done.suspicions:
+            self.module.warn(suspicion)
         after = self.reclaim.plan(done.after)
         result: dict[str, Any] = {
             "changed": done.changed,

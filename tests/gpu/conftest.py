@@ -82,28 +82,22 @@ def collections(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def module(collections):
-    """Run a module the way Ansible does, on this host; returns its result."""
+    """Run a module's real main() in a process of its own, as Ansible does; returns its result."""
 
     def run(name, check=False, prefix=(), **arguments):
-        command = [
-            *prefix,
-            *(sys.executable, "-m", "ansible", "adhoc", "localhost", "-i", "localhost,", "-c", "local"),
-            *("-e", "ansible_python_interpreter=%s" % sys.executable),
-            *("-m", "inferops.sglang." + name),
-            *(("-a", json.dumps(arguments)) if arguments else ()),
-        ]
+        internal = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_remote_tmp": "/tmp"}
+        path = os.pathsep.join(filter(None, [str(collections), os.environ.get("PYTHONPATH", "")]))
         done = subprocess.run(
-            command + (["--check"] if check else []),
-            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), ANSIBLE_NOCOLOR="1"),
+            [*prefix, sys.executable, str(REPOSITORY / "tests" / "simulated" / "run_module.py"), name],
+            env=dict(os.environ, PYTHONPATH=path),
+            input=json.dumps({**arguments, **internal}),
             check=False,
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=300,
         )
-        head, arrow, result = done.stdout.partition(" => ")
-        assert arrow, done.stdout + done.stderr
-        return dict(json.loads(result), failed="FAILED" in head)
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout.strip().splitlines()[-1])
 
     return run
 

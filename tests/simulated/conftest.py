@@ -24,7 +24,6 @@ import fakegpu
 from .control_groups import ControlGroups
 from .server import EAGLE3, Server
 from .services import ServiceHost
-from .waiting import is_alive, wait_until  # noqa: F401 (for the tests)
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = REPOSITORY / "tests" / "simulator"

@@ -80,7 +80,7 @@ def frozen_holder(host, groups, gpu, mib, *options, **popen):
     """A holder that nothing can end: in state D, also after SIGKILL, until its group is thawed."""
     group = groups.freezer()
     held = host.hold(gpu, mib, *options, **popen)
-    for pid in {held["pid"], held["child"]}:
+    for pid in sorted({held["pid"], held["child"]}):
         join(group, pid)
     freeze(group)
     wait_until(lambda: state(held["pid"]) == "D")

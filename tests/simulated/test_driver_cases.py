@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from .conftest import is_alive
 from .gpu_processes import living
 from .results import BUSY, FREE, actions, gpu, warnings
+from .waiting import is_alive
 
 MODULES = pytest.mark.parametrize("name", ["gpu_info", "gpu_reclaim", "gpu_wait_free"])
 HANGS = ("nvmlDeviceGetHandleByIndex*", "nvmlDeviceGetMemoryInfo*", "nvmlDeviceGet*RunningProcesses*")

@@ -15,7 +15,8 @@ import time
 
 import pytest
 
-from .conftest import FAKEGPU, is_alive, wait_until
+from .conftest import FAKEGPU
+from .waiting import is_alive, wait_until
 
 FREE = {"timeout": 10, "stable_for": 0.3, "interval": 0.02}
 

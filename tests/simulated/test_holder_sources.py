@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from .conftest import is_alive, unused_port, wait_until
+from .conftest import unused_port
 from .control_groups import join
 from .gpu_processes import (
     NEEDS_ROOT,
@@ -24,6 +24,7 @@ from .gpu_processes import (
     state,
 )
 from .results import BUSY, FREE, actions, gpu, holder, process, uuid
+from .waiting import is_alive, wait_until
 
 # ---- parents that are gone
 
@@ -169,7 +170,7 @@ def test_the_importer_of_ipc_memory_is_ended_after_its_exporter(gpu_host):
 
 @pytest.mark.case(44)
 def test_zombies_hold_nothing(gpu_host):
-    held = [held_by_child(gpu_host, PARENT, 0, 300) for _ in range(3)]
+    held = [held_by_child(gpu_host, PARENT, 0, 300) for _number in range(3)]
     for each in held:
         kill(each["pid"])
     assert [state(each["pid"]) for each in held] == ["Z"] * 3
@@ -261,10 +262,10 @@ def test_processes_that_end_while_they_are_read_do_no_harm(gpu_host):
         "        fakegpu.allocate(0, 400); nodes = fakegpu.open_nodes([0]); os._exit(0)\n"
         "    os.wait()\n"
     )
-    busy = [script(gpu_host, churn) for _ in range(2)]
+    busy = [script(gpu_host, churn) for _number in range(2)]
     for each in busy:
         assert each.stdout.readline()
-    for _ in range(2):
+    for _look in range(2):
         info = gpu_host.module("gpu_info")
         assert not info.get("failed"), info["msg"]
         assert gpu(info, 1)["verdict"] == "free"

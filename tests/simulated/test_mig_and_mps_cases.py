@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from .conftest import SIMULATOR, is_alive
+from .conftest import SIMULATOR
 from .gpu_processes import program
 from .results import BUSY, FREE, actions, gpu, holder, process, uuid
+from .waiting import is_alive
 
 sys.path.insert(0, str(SIMULATOR))
 

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from .conftest import RUNNER, is_alive, wait_until
+from .conftest import RUNNER
 from .gpu_processes import (
     NEEDS_ROOT,
     NOBODY,
@@ -26,6 +26,7 @@ from .gpu_processes import (
     state,
 )
 from .results import BUSY, FREE, actions, gpu, holder, process, uuid, warnings
+from .waiting import is_alive, wait_until
 
 # ---- the unkillable
 

@@ -13,8 +13,8 @@ import stat
 
 import pytest
 
-from .conftest import is_alive, wait_until
 from .server import EAGLE3, succeeded
+from .waiting import is_alive, wait_until
 
 NONE = {"speculative_algorithm": "none"}
 

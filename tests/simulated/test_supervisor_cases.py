@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from .conftest import is_alive, wait_until
 from .control_groups import freeze, join, members, thaw
 from .gpu_processes import FORKS_AGAIN, PARENT, children, held_by_child, kill, state
 from .results import FREE, actions, holder, process
+from .waiting import is_alive, wait_until
 
 HOLD = ("--gpu", 0, "--mib", 9000)
 

@@ -25,8 +25,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs impo
 
 FD = "fd"
 MAP = "map"
-CUDA = "libcuda"
-NVML = "libnvidia-ml"
 
 # What every process has open, and is none of the driver's.
 _COMMON = frozenset(["/dev/null", "/dev/zero", "/dev/urandom", "/dev/ptmx", "/dev/tty"])
@@ -39,7 +37,7 @@ class OpenDevices:
     """What one process has open of the driver.
 
     gpus are the minor numbers of those that it has open or mapped, mapped of those whose node is in its
-    memory; evidence: fd, map.  libraries are the driver's that it has loaded, of libcuda and libnvidia-ml.
+    memory; evidence: fd, map.  nvml: whether it has NVML's library loaded.
 
     Seen with driver 580: whoever initialised CUDA has the GPU's node mapped, and so has a child that was
     forked from it.  A process that only asks NVML (a monitor, or a CUDA program about its other GPUs) has
@@ -50,7 +48,7 @@ class OpenDevices:
     mapped: FrozenSet[int] = frozenset()
     control: bool = False
     evidence: Tuple[str, ...] = (FD,)
-    libraries: FrozenSet[str] = frozenset()
+    nvml: bool = False
 
     @property
     def touched(self) -> FrozenSet[int]:
@@ -59,8 +57,11 @@ class OpenDevices:
 
     @property
     def monitor(self) -> bool:
-        """Whether it only asks the driver questions, as nvtop does: it has NVML loaded, and nothing of CUDA."""
-        return self.control and not self.mapped and NVML in self.libraries and CUDA not in self.libraries
+        """Whether it only asks the driver questions, as nvtop does: it has NVML loaded, and no GPU mapped.
+
+        That it has libcuda loaded too says nothing, since NVML itself loads it.
+        """
+        return self.control and not self.mapped and self.nvml
 
 
 class DeviceInspector:
@@ -95,7 +96,7 @@ class DeviceInspector:
         """
         before = self._procfs.identity(pid)
         nodes = self.nodes_of(pid)
-        libraries = self._libraries(pid) if nodes else frozenset()
+        nvml = bool(nodes) and self._has_nvml(pid)
         if before is None or not nodes or self._procfs.identity(pid) != before:
             return None
         kinds = {node for node, _evidence in nodes}
@@ -104,13 +105,12 @@ class DeviceInspector:
             mapped=frozenset(node for node, evidence in nodes if node >= 0 and evidence == MAP),
             control=CONTROL in kinds,
             evidence=tuple(sorted({evidence for _node, evidence in nodes})),
-            libraries=libraries,
+            nvml=nvml,
         )
 
-    def _libraries(self, pid: int) -> FrozenSet[str]:
-        """Which libraries of the driver a process has loaded."""
-        text = text_of("%s/%d/maps" % (self._root, pid)) or b""
-        return frozenset(name for name in (CUDA, NVML) if b"/%s.so" % name.encode() in text)
+    def _has_nvml(self, pid: int) -> bool:
+        """Whether a process has NVML's library loaded."""
+        return b"/libnvidia-ml.so" in (text_of("%s/%d/maps" % (self._root, pid)) or b"")
 
     def holds_any(self, pid: int) -> Optional[bool]:
         """Whether a process has any device of the driver open or mapped; None where that may not be seen."""

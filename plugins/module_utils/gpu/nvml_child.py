@@ -78,15 +78,10 @@ class Child:
         except ValueError:
             raise ChildDied from None
 
-    def dismiss(self, patience: float) -> bool:
-        """Let it go: end of input, `patience` seconds, SIGKILL, `patience` seconds more.
-
-        Returns whether it is gone and reaped.  With patience 0 it is killed at once.
-        """
+    def dismiss(self, patience: float = 0.1) -> bool:
+        """End it; returns whether it is gone and reaped after at most `patience` seconds."""
         self._close_pipes()
-        if patience > 0 and self.reap(patience):
-            return True
-        return disposable.kill_and_reap(self.pid, max(patience, 0.1))
+        return disposable.kill_and_reap(self.pid, patience)
 
     def reap(self, patience: float = 0.0) -> bool:
         """Whether it has ended, after waiting at most `patience` seconds.  Leaves no zombie behind."""

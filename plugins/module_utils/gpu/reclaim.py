@@ -62,7 +62,7 @@ class Done:
 
     plan: all decisions that were carried out, of all rounds; outcomes: of the signals; stopped: of the
     services, by supervisor; services: the supervisor behind a PID; after: the last look; notes: what is
-    odd about a PID's supervisor.
+    odd about a PID's supervisor; respawned and suspicions: sentences about who came, or may come, back.
     """
 
     plan: Plan
@@ -76,6 +76,7 @@ class Done:
     mps_servers: FrozenSet[int] = frozenset()
     notes: Dict[int, str] = field(default_factory=dict)
     respawned: List[str] = field(default_factory=list)
+    suspicions: List[str] = field(default_factory=list)
     started_at: int = 0
 
     @property
@@ -319,6 +320,9 @@ class Reclaim:
             if not any(self._procfs.alive(child.child.identity) for child in children):
                 break
             self._sleep(_POLL * 4)
+        if not done.respawned:  # a server needs longer than that until it reaches its GPU
+            alive = [child for child in children if self._procfs.alive(child.child.identity)]
+            done.suspicions += ["%s; it may take the GPU again" % child.message for child in alive]
         done.after = self._observer.look(KNOWN)
 
     def newcomers(self, look: Look, done: Done) -> Tuple[Holder, ...]:

@@ -145,7 +145,8 @@ def find_nvidia_smi(path: Optional[str] = None) -> str:
 
 def _collect(process: subprocess.Popen[bytes], deadline: float) -> Sequence[bytes]:
     """All that it writes on its two outputs.  Raises TimeoutExpired, or GpuError where it is too much."""
-    assert process.stdout is not None and process.stderr is not None
+    if process.stdout is None or process.stderr is None:
+        raise ValueError("both outputs must be pipes")
     received = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     poller = select.poll()
     for descriptor in received:

@@ -69,7 +69,7 @@ def test_a_thread_that_shares_its_descriptors_is_not_looked_at(proc):
 def test_identity_and_devices_belong_together(proc):
     identity, devices = proc(leader=["/dev/nvidia1", "/dev/nvidiactl"]).look(42)
     assert (identity.pid, identity.start_time) == (42, 777)
-    assert devices == OpenDevices(frozenset([1]), frozenset(), True, ("fd",), frozenset())
+    assert devices == OpenDevices(frozenset([1]), frozenset(), True, ("fd",), nvml=False)
 
 
 def test_a_process_that_was_replaced_while_it_was_looked_at_is_nobody(proc, tmp_path):
@@ -104,12 +104,13 @@ CTL = "7f-80 rw-s 0 00:05 9 /dev/nvidiactl\n"
         (["nvidiactl", "nvidia0", "nvidia-uvm"], ML, True),
         (["nvidiactl", "nvidia0", "nvidia-uvm"], ML + CTL, True),  # as nvidia-smi dmon
         (["nvidiactl", "nvidia0", "nvidia-uvm"], ML + GPU, False),
-        (["nvidiactl", "nvidia0", "nvidia-uvm"], CUDA, False),
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], CUDA, True),  # NVML loads libcuda itself
+        (["nvidiactl", "nvidia0", "nvidia-uvm"], CUDA + GPU, False),
         (["nvidiactl", "nvidia0", "nvidia-uvm"], LIBC, False),  # inherited over exec
         (["nvidia0"], ML, False),
     ],
 )
-def test_a_monitor_has_nvml_loaded_and_nothing_of_cuda(proc, leader, maps, monitor):
+def test_a_monitor_has_nvml_loaded_and_no_gpu_mapped(proc, leader, maps, monitor):
     _identity, devices = proc(leader=["/dev/" + name for name in leader], maps=maps).look(42)
     assert devices.monitor is monitor
 

@@ -15,7 +15,10 @@ from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fak
 
 def join(readings, processes=(), protected=(), holds=lambda _process: True, scan=None):
     table = {p.pid: p for p in processes}
-    protected_by = lambda p: "why" if p.pid in protected else ""  # noqa: E731
+
+    def protected_by(process):
+        return "why" if process.pid in protected else ""
+
     return holders.join(readings, holders.Sources(table.get, protected_by, holds, scan))
 
 
@@ -104,7 +107,7 @@ def opened(**by_pid):
             mapped=frozenset(minors[:1] if kind == "maps" else ()),
             control=True,
             evidence=("fd",),
-            libraries=frozenset(["libnvidia-ml"] if kind == "monitor" else ()),
+            nvml=kind == "monitor",
         )
         found[ProcessIdentity(int(pid), 5000 + int(pid))] = devices
     return Scan(found)

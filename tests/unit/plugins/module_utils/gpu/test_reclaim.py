@@ -302,6 +302,7 @@ def test_a_new_child_that_takes_no_gpu_is_no_problem(monkeypatch, alive, seconds
         host.alive_pids.add(9)
     done, took = run(host, monkeypatch)
     assert done.respawned == []
+    assert len(done.suspicions) == (1 if alive else 0)
     assert took == pytest.approx(seconds, abs=0.05)
 
 

@@ -43,7 +43,7 @@ class Tool:
         self.hanging = set()
         self.failing = {}
         self.missing = set()
-        self.everywhere = None
+        self.everywhere = ()
         self.unkillable = False
         self.lists_several = True
         self.slow_together = False
@@ -53,10 +53,11 @@ class Tool:
     def ask(self, arguments, timeout):
         self.calls.append(" ".join(arguments))
         self.clock.sleep(0.1)
-        if self.everywhere:
-            if isinstance(self.everywhere, Exception):
-                raise self.everywhere
-            return answer(*self.everywhere)
+        everywhere = self.everywhere
+        if isinstance(everywhere, Exception):
+            raise everywhere
+        if everywhere:
+            return answer(*everywhere)
         if arguments == ["--version"]:
             return answer(0, VERSIONS)
         if arguments == ["-L"]:
