@@ -116,7 +116,8 @@ options:
       - Whether the systemd service, docker or podman container, supervisord program or service of an LXC guest that
         runs a process is stopped, instead of killing what it would start again. What is left of it afterwards is
         ended as usual.
-      - A service that also has processes on GPUs outside the selection is refused before anything is touched.
+      - A service that also runs a holder that is not to be ended (a protected one, one that a filter leaves out, one on
+        a GPU outside the selection) is refused before anything is touched.
       - Units that run other people's processes (SSH, cron, container engines, kubelet, slurmd, login sessions) and the
         one that this task runs in are never stopped. Pods of Kubernetes cannot be stopped from here and are named.
       - A stopped service stays stopped. It is neither disabled nor started again.
@@ -721,7 +722,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import
     warnings_of,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import outside_users, stoppable
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import bystanders, stoppable
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import run as run_command
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
@@ -812,7 +813,7 @@ class Task:
             indices = {target.index for target in self.targets}
             others = tuple(Target(i) for i in range(self.session.system.count) if i not in indices)
             outside = self.observe(others).look().holders if others else ()
-            sentences = outside_users(services, outside, plan, self.supervisors.of)
+            sentences = bystanders(services, outside, plan, self.supervisors.of)
             if sentences:
                 self.refuse(before, "service", "%s." % ". ".join(sentences))
         if self.module.params["stop_mps"]:

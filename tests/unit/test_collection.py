@@ -12,6 +12,8 @@ import subprocess
 import pytest
 import yaml
 
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
@@ -115,6 +117,11 @@ class TestRoles:
 
 
 class TestCompleteness:
+    def test_the_role_gives_gpu_reclaim_every_option(self):
+        given = load("roles/gpu_free/vars/main.yml")["__gpu_free_reclaim_arguments"]
+        specs = (options.selection_spec(), options.reclaim_spec(), options.allow_spec())
+        assert set(given) == {name for spec in specs for name in spec}
+
     @pytest.mark.parametrize("module", MODULES)
     def test_every_module_has_a_unit_test(self, module):
         tests = ROOT / "tests/unit/plugins"

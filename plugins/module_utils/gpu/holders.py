@@ -37,7 +37,8 @@ class Sources:
     lookup reads a process (None: there is none); protected_by says why it may not be ended, or "";
     holds_device says whether it has an NVIDIA device open (None: cannot be told, which is no evidence
     against it); scan: who has devices open, or None where nobody looked; gpu_name: what to call the
-    GPU with this minor number where it is not among the readings.
+    GPU with this minor number where it is not among the readings; outside: what is known, by PID, about
+    the use of GPUs that are not among the readings.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Sources:
         holds_device: Callable[[ProcessInfo], Optional[bool]],
         scan: Optional[Scan] = None,
         gpu_name: Callable[[int], str] = "/dev/nvidia{}".format,
+        outside: Optional[Mapping[int, str]] = None,
     ) -> None:
         self.lookup = lookup
         self.protected_by = protected_by
         self.holds_device = holds_device
         self.scan = scan
         self.gpu_name = gpu_name
+        self.outside = outside or {}
 
 
 def join(readings: Sequence[GpuReading], sources: Sources) -> Tuple[Holder, ...]:
@@ -66,6 +69,25 @@ def join(readings: Sequence[GpuReading], sources: Sources) -> Tuple[Holder, ...]
     dead = {holder.pid: holder.gpus for holder in holders if holder.process is None or holder.process.dead}
     holders.extend(table.unlisted(frozenset(listed), dead))
     return tuple(sorted(holders, key=lambda holder: holder.pid))
+
+
+def reaching_out(readings: Sequence[GpuReading], scan: Optional[Scan]) -> FrozenSet[int]:
+    """The PIDs that may be using these GPUs, by what they have open, and GPUs that are not among them.
+
+    Only the lists of those other GPUs tell what such a process is.
+    """
+    if scan is None:
+        return frozenset()
+    whole = {reading.minor for reading in readings if reading.minor is not None and not reading.instance}
+    listed = {process.pid for reading in readings for process in reading.processes}
+    return frozenset(
+        identity.pid
+        for identity, devices in scan.found.items()
+        if identity.pid not in listed
+        and not devices.monitor
+        and devices.touched.intersection(whole)
+        and not devices.touched <= whole
+    )
 
 
 class _Table:
@@ -124,7 +146,9 @@ class _Table:
                 continue
             ancestor = next((p for p in sorted(dead) if p in (process.session, process.pgid)), None)
             inherited: FrozenSet[str] = frozenset()
-            if ancestor is not None and not devices.monitor:
+            outside = self._sources.outside.get(pid, "")
+            # Who computes on a GPU of its own is no heir, whatever it was forked from.
+            if ancestor is not None and not devices.monitor and not outside:
                 has_open = {self._whole[minor] for minor in devices.gpus if minor in self._whole}
                 inherited = frozenset(has_open.intersection(dead[ancestor]))
             rows.append(
@@ -138,6 +162,7 @@ class _Table:
                     attached=self._attached(devices, inherited),
                     monitor=devices.monitor or not devices.touched.intersection(self._whole),
                     elsewhere=self._elsewhere(devices),
+                    outside=outside,
                     heir_of=ancestor if inherited else None,
                 )
             )

@@ -167,8 +167,9 @@ class Holder:
     memory maps the UUID of each GPU it uses to MiB (None: the driver does not say); attached are the
     GPUs that it merely has open, by UUID, or as /dev/nvidiaN where the UUID was not asked for.
     monitor: it only asks the driver about the selected GPUs, as nvtop does.  elsewhere: it may be using
-    GPUs outside the selection.  doubt is "" or says why this PID must not be signalled; process is None where the
-    PID names no process that could be the one the driver means.
+    GPUs outside the selection; outside says that it does, or that it cannot be told: such a process is not
+    ended for what it merely has open.  doubt is "" or says why this PID must not be signalled; process is
+    None where the PID names no process that could be the one the driver means.
     """
 
     pid: int
@@ -181,6 +182,7 @@ class Holder:
     instances: Tuple[InstanceUse, ...] = ()
     monitor: bool = False
     elsewhere: bool = False
+    outside: str = ""
     heir_of: Optional[int] = None
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, Optional, Sequence,
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import device_nodes, device_scan
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_inspector import DeviceInspector
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.holders import Sources, join
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.holders import Sources, join, reaching_out
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mig import of_instance
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuReading, Holder, Verdict
@@ -135,11 +135,37 @@ class Observer:
             who=self._protect,
             allowance=self._allowance,
         )
+        outside = self._outside(reaching_out(readings, scan))
         sources = Sources(
-            self._process, protection.reason, self._holds, scan, lambda n: self._names.get(n, "/dev/nvidia%d" % n)
+            self._process,
+            protection.reason,
+            self._holds,
+            scan,
+            lambda minor: self._names.get(minor, "/dev/nvidia%d" % minor),
+            outside,
         )
         view = View(scan is not None, self._namespaced, self._uninspected, self._stuck)
         return Look(readings, join(readings, sources), view)
+
+    def _outside(self, pids: FrozenSet[int]) -> Dict[int, str]:
+        """What the lists of the GPUs outside the selection say about processes that have them open too.
+
+        These GPUs are read for no other purpose, and not at all where there is no such process.
+        """
+        found: Dict[int, str] = {}
+        if not pids:
+            return found
+        selected = {target.index for target in self._targets}
+        others = [index for index in range(self._session.system.count) if index not in selected]
+        for reading in self._session.read(others):
+            if reading.failure is not None:
+                # Whether they use it cannot be told, so it is as if they did.
+                unknown = "it has GPU %d open, which cannot be read" % reading.index
+                found.update({pid: unknown for pid in pids if pid not in found})
+            for process in reading.processes:
+                if process.pid in pids:
+                    found[process.pid] = "it uses GPU %d, which is not selected" % reading.index
+        return found
 
     def _process(self, pid: int) -> Optional[ProcessInfo]:
         """A process, with the name of its container where somebody knows it."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import FrozenSet, Optional, Pattern, Sequence, Tuple
+from typing import FrozenSet, Mapping, Optional, Pattern, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import container_matches, unit_matches
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Holder
@@ -89,7 +89,28 @@ class Plan:
 def plan_reclaim(holders: Sequence[Holder], selected: FrozenSet[str], rules: Rules) -> Plan:
     """Decide about every holder that uses a selected GPU (UUIDs) or has it open; others are left out."""
     mine = [holder for holder in holders if selected.intersection(holder.gpus + holder.attached)]
-    return Plan(tuple(_decide(holder, selected, rules) for holder in sorted(mine, key=lambda holder: holder.pid)))
+    decisions = [_decide(holder, selected, rules) for holder in sorted(mine, key=lambda holder: holder.pid)]
+    doomed = {d.holder.pid: d.holder for d in decisions if d.action == END and selected.intersection(d.holder.gpus)}
+    return Plan(tuple(_with_its_parent(decision, doomed, selected, rules) for decision in decisions))
+
+
+def _with_its_parent(
+    decision: Decision, doomed: Mapping[int, Holder], selected: FrozenSet[str], rules: Rules
+) -> Decision:
+    """End a process that would keep the GPU of one that is ended, since it was forked from it.
+
+    It would show as a user of the GPU only when its parent is dead, and would have to be ended then.
+    """
+    holder, process = decision.holder, decision.holder.process
+    if decision.action != SKIPPED or process is None or holder.listed or holder.monitor or holder.outside:
+        return decision
+    for pid in (process.ppid, process.pgid, process.session):
+        parent = doomed.get(pid)
+        if parent is not None and pid != holder.pid and selected.intersection(parent.gpus, holder.attached):
+            if rules.filters.refuses(process) or not process.exe:
+                return decision
+            return Decision(holder, END, "it would keep the GPU of PID %d, which it was forked from" % pid)
+    return decision
 
 
 def _decide(holder: Holder, selected: FrozenSet[str], rules: Rules) -> Decision:
@@ -111,6 +132,8 @@ def _decide(holder: Holder, selected: FrozenSet[str], rules: Rules) -> Decision:
 
 def _leave_attached(holder: Holder, attached: str) -> str:
     """Why a process that only has the GPU open is left alone, or ""."""
+    if holder.outside:
+        return holder.outside
     if attached == ANY:
         return ""
     if attached == NEVER:

@@ -126,9 +126,9 @@ def problems(
     who started a newcomer.
     """
     found: Dict[str, List[str]] = {}
-    for key, stopped in sorted(done.stopped.items()):
+    for _key, stopped in sorted(done.stopped.items()):
         if not over(stopped):
-            found.setdefault("service", []).append("%s %s was not stopped: %s" % (*key, stopped.message))
+            found.setdefault("service", []).append(stopped.message)
     labels = {holder.process.identity: holder.label for holder in done.plan.targets if holder.process is not None}
     for outcome in done.outcomes:
         if outcome.action == SURVIVED:

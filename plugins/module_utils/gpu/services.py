@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Callable, Dict, List, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Holder
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import Plan
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import END, Plan
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Supervisor
 
@@ -24,27 +24,29 @@ def stoppable(supervisors: Dict[int, Supervisor]) -> Dict[int, Supervisor]:
     return {pid: supervisor for pid, supervisor in supervisors.items() if supervisor.stoppable}
 
 
-def outside_users(
+def bystanders(
     services: Dict[int, Supervisor],
     others: Sequence[Holder],
     plan: Plan,
     supervisor_of: Callable[[ProcessInfo], object],
 ) -> List[str]:
-    """A sentence for each service that cannot be stopped, as it also uses GPUs that are not selected.
+    """A sentence for each service that must not be stopped, as somebody who is not to be ended would end with it.
 
     others are the holders of the GPUs outside the selection.
     """
     doomed = {holder.key for holder in plan.targets}
-    by_key = {key_of(supervisor): supervisor for supervisor in services.values()}
+    stays = [(holder, "which uses a GPU that is not selected") for holder in others]
+    stays += [(d.holder, "which is %s: %s" % (d.action, d.why)) for d in plan.decisions if d.action != END]
+    stopped = {key_of(supervisor) for supervisor in services.values()}
     sentences = []
-    for holder in others:
+    for holder, why in stays:
         if holder.process is None or holder.key in doomed:
             continue
         supervisor = supervisor_of(holder.process)
-        if isinstance(supervisor, Supervisor) and key_of(supervisor) in by_key:
+        if isinstance(supervisor, Supervisor) and key_of(supervisor) in stopped:
             sentences.append(
-                "%s also runs %s on a GPU that is not selected: select all of its GPUs, or stop it yourself"
-                % (describe(supervisor), holder.label)
+                "%s also runs %s, %s. Stop it yourself, or leave stop_services out"
+                % (describe(supervisor), holder.label, why)
             )
     return sorted(set(sentences))
 

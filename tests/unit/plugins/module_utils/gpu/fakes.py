@@ -78,7 +78,11 @@ def holder(pid, gpus=(0,), mib=1000, doubt="", protected_by="", info=True, attac
 
     attached are the indices of those that it merely has open; without gpus it is listed nowhere.
     """
-    own = {name: changes.pop(name) for name in ("monitor", "elsewhere", "heir_of", "evidence") if name in changes}
+    own = {
+        name: changes.pop(name)
+        for name in ("monitor", "elsewhere", "outside", "heir_of", "evidence")
+        if name in changes
+    }
     listed_evidence = ("nvml_compute",) if gpus and "heir_of" not in own else ()
     return Holder(
         pid=pid,

@@ -165,6 +165,21 @@ def test_the_child_of_a_dead_listed_pid_is_its_heir(kin):
     assert heir.attached == (uuid(1), "/dev/nvidia0")
 
 
+def test_who_uses_a_gpu_of_its_own_is_no_heir():
+    rows = [reading(0, processes=[listed(5)])]
+    scan = opened(pid_6=[FIRST, OTHER])
+    sources = holders.Sources({6: process(6, session=5)}.get, lambda _p: "", lambda _p: True, scan, outside={6: "why"})
+    _dead, child = holders.join(rows, sources)
+    assert (child.gpus, child.heir_of, child.outside) == ((), None, "why")
+
+
+def test_whose_other_gpus_must_be_asked_about():
+    rows = [reading(0, processes=[listed(5)])]
+    scan = opened(pid_5=[FIRST, OTHER], pid_6=[FIRST, OTHER], pid_7=[FIRST], pid_8=[OTHER], monitor_9=[FIRST, OTHER])
+    assert holders.reaching_out(rows, scan) == {6}
+    assert holders.reaching_out(rows, None) == frozenset()
+
+
 def test_kinship_alone_makes_no_heir():
     rows = [reading(0, processes=[listed(5)])]
     monitor = join(rows, [process(6, session=5)], scan=opened(monitor_6=[FIRST]))[1]

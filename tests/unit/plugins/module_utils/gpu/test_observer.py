@@ -10,7 +10,12 @@ import sys
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_nodes import DeviceNodes
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError, MemoryReading, MigDevice
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
+    Failure,
+    GpuError,
+    MemoryReading,
+    MigDevice,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import EVERYTHING, KNOWN, Observer, select
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
@@ -132,6 +137,29 @@ def test_who_only_has_a_gpu_open_is_seen_by_a_look_at_everything(nodes, holding)
     other = holding(gpu_node(0))
     assert [h.pid for h in observer.look(KNOWN).holders] == [process.pid]
     assert [h.pid for h in observer.look(EVERYTHING).holders] == sorted([process.pid, other.pid])
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"processes": "its own"}, "it uses GPU 1"),
+        ({"failure": Failure("hung", "No answer", "Wait")}, "GPU 1 open, which cannot be read"),
+        ({}, ""),
+    ],
+)
+def test_a_process_with_other_gpus_open_is_looked_up_in_their_lists(nodes, holding, other, words):
+    process = holding(gpu_node(0), gpu_node(1), "nvidiactl", "nvidia-uvm")
+    rows = {"processes": [listed(process.pid)]} if "processes" in other else other
+    session = FakeSession(lambda index: reading(index, **(rows if index == 1 else {})))
+    (row,) = Observer(session, ProcFs(), [Target(0)], nodes=nodes).look(EVERYTHING).holders
+    assert row.pid == process.pid
+    assert words in row.outside if words else row.outside == ""
+
+
+def test_the_other_gpus_are_not_read_without_need(nodes, holding):
+    holding(gpu_node(0), "nvidiactl", "nvidia-uvm")
+    session = FakeSession(lambda index: reading(index) if index == 0 else pytest.fail("read"))
+    assert len(Observer(session, ProcFs(), [Target(0)], nodes=nodes).look(EVERYTHING).holders) == 1
 
 
 def test_a_look_can_be_explained_later_without_reading_the_gpus_again(nodes, holding):

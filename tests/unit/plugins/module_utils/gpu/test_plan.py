@@ -81,6 +81,39 @@ def test_processes_that_merely_have_a_gpu_open(one, attached, action):
     assert decision.why
 
 
+def test_a_process_that_uses_another_gpu_is_never_ended_for_what_it_has_open():
+    for attached in ("exclusive", "any", "never"):
+        one = holder(42, (), attached=[0], outside="it uses GPU 1, which is not selected")
+        decision = decide(one, selected=frozenset([uuid(0)]), attached=attached)
+        assert (decision.action, decision.why) == ("skipped", "it uses GPU 1, which is not selected")
+
+
+@pytest.mark.parametrize(
+    ("child", "action"),
+    [
+        ({"session": 42}, "end"),
+        ({"pgid": 42}, "end"),
+        ({"ppid": 42}, "end"),
+        ({}, "skipped"),
+        ({"session": 42, "monitor": True}, "skipped"),
+        ({"session": 42, "outside": "it uses GPU 1"}, "skipped"),
+        ({"session": 42, "protected_by": "why"}, "protected"),
+        ({"session": 42, "uid": 7}, "skipped"),
+    ],
+)
+def test_who_was_forked_from_a_target_goes_with_it(child, action):
+    # It has another GPU open too; that it keeps this one's memory would show only once its parent is dead.
+    forked = holder(43, (), attached=[0], elsewhere=True, **{"session": 1, "pgid": 1, **child})
+    plan = plan_reclaim([holder(42), forked], frozenset([uuid(0)]), rules(users=[1000]))
+    assert [d.action for d in plan.decisions] == ["end", action]
+
+
+def test_the_child_of_a_process_that_stays_stays_too():
+    forked = holder(43, (), attached=[0], elsewhere=True, session=42)
+    plan = plan_reclaim([holder(42, protected_by="why"), forked], frozenset([uuid(0)]), rules())
+    assert [d.action for d in plan.decisions] == ["protected", "skipped"]
+
+
 def test_a_process_that_has_the_gpu_open_but_is_listed_on_another_is_not_its_user():
     # It computes on GPU 1; CUDA opened GPU 0 all the same.
     only_open = holder(42, (), attached=[0, 1], elsewhere=True)
@@ -123,6 +156,8 @@ holders = st.lists(
         info=st.sampled_from([True, True, False]),
         monitor=st.booleans(),
         elsewhere=st.booleans(),
+        outside=st.sampled_from(["", "", "it uses GPU 9"]),
+        session=st.integers(3, 99),
         uid=st.integers(0, 3),
         exe=st.sampled_from(["/bin/x", "/bin/x", ""]),
         unit=st.sampled_from([None, "a.service", "b.service"]),
@@ -151,6 +186,10 @@ def test_nobody_is_ended_without_every_condition(given_holders, indices, users, 
         assert not users or target.process.uid in users
         assert not units or target.process.unit
         if not selected.intersection(target.gpus):
+            assert not target.outside
+            kin = {target.process.ppid, target.process.pgid, target.process.session}
+            if kin.intersection(other.pid for other in plan.targets if other is not target):
+                continue
             assert attached == "any" or (attached == "exclusive" and not target.elsewhere and not target.monitor)
     on_selected = sorted(h.pid for h in given_holders if selected.intersection(h.gpus + h.attached))
     assert [d.holder.pid for d in plan.decisions] == on_selected
