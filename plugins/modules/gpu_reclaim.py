@@ -726,6 +726,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services impor
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import run as run_command
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.quick_exit import leave_quickly
 from ansible_collections.inferops.sglang.plugins.module_utils.system.stuck import explain
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Supervisor
 
@@ -874,6 +875,7 @@ class Task:
         problems = reclaim_report.problems(
             done, after, self.reclaim.newcomers(done.after, done), self.why_stuck, self.supervisor_of
         )
+        leave_quickly()
         if problems:
             sentences = [sentence for found in problems.values() for sentence in found]
             self.module.fail_json(

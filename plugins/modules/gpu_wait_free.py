@@ -502,6 +502,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import
     wait_until_free,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.quick_exit import leave_quickly
 
 
 def wait(module: AnsibleModule, observer: Observer, limits: Limits) -> Tuple[WaitResult, Look]:
@@ -565,6 +566,7 @@ def run(module: AnsibleModule, session: Any, procfs: ProcFs, limits: Limits) -> 
         "timeline_dropped": ended.timeline.dropped,
         **look_result(session, look, limits),
     }
+    leave_quickly()
     if ended.outcome != FREE:
         message = failure_message(module.params, ended, look, limits)
         module.fail_json(msg=message.strip(), reason=ended.outcome, **result)

@@ -25,8 +25,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_reader im
 
 # Seconds until a GPU that did not answer is asked again: doubled each time it fails again.
 _FIRST_PAUSE = 30.0
-# Seconds that the end of a child is waited for.  Its way through the driver takes longer than that, and
-# nobody has to wait for it: it holds nothing but its own session, and its parent's end ends it too.
+# Seconds that the end of the last child is waited for.  Its way out through the driver takes longer, and
+# nobody has to wait for it: it is killed, holds nothing but its own session, and init reaps it.
 _GOODBYE = 0.005
 
 

@@ -81,11 +81,11 @@ class Done:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was ended, or told to stop: a service that is too slow may stop all the same."""
+        """Whether anything was ended or stopped; what was only asked to end, and has not, is no change."""
         return bool(
             self.ended_by_service
             or any(outcome.action in ("terminated", "killed") for outcome in self.outcomes)
-            or bool(self.stopped)
+            or any(over(stopped) for stopped in self.stopped.values())
             or self.mps_stopped == ""
         )
 
