@@ -16,6 +16,13 @@ TIMEOUT = 10.0
 VERSIONS = "NVML version        : 580.1\nDRIVER version      : 580.1.2\n"
 
 
+def raised(value):
+    """The value; an exception is raised."""
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
 class Stuck:
     """A process that does not end until the test wants it to."""
 
@@ -53,9 +60,7 @@ class Tool:
     def ask(self, arguments, timeout):
         self.calls.append(" ".join(arguments))
         self.clock.sleep(0.1)
-        everywhere = self.everywhere
-        if isinstance(everywhere, Exception):
-            raise everywhere
+        everywhere = raised(self.everywhere)
         if everywhere:
             return answer(*everywhere)
         if arguments == ["--version"]:
