@@ -33,7 +33,7 @@ description:
     names who starts it. Set O(stop_services), or stop that yourself.
   - The clients of the CUDA Multi-Process Service are ended through its control daemon first, since a client that dies
     in the middle of its work can hang the server.
-  - The task fails before it signals anybody if the state of a selected GPU cannot be read, or if the driver wants a
+  - The task fails before it signals anybody if the processes of a selected GPU cannot be read, or if the driver wants a
     reboot or a drain.
   - Ending a process is not the end of the wait for its memory, so have M(inferops.sglang.gpu_wait_free) follow.
 extends_documentation_fragment:
@@ -696,6 +696,7 @@ reason:
 
 import os
 import time
+from dataclasses import replace
 from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -804,8 +805,10 @@ class Task:
             if beyond:
                 why = " ".join("GPU %d (%s): %s" % (r.index, r.uuid, recovery.sentence(r)) for r in beyond)
                 self.refuse(before, recovery.REASON, "%s Follow it, or set ignore_recovery_action." % why)
-        if any(verdict.state == UNKNOWN for verdict in before.verdicts(LIMITS)):
-            why = " ".join(text for text in not_free(before, LIMITS) if " is %s " % UNKNOWN in text)
+        # A GPU without memory figures is unknown, too; who uses it is known nevertheless.
+        unread = [reading for reading in before.readings if not reading.processes_read]
+        if any(verdict.state == UNKNOWN for verdict in replace(before, readings=tuple(unread)).verdicts(LIMITS)):
+            why = " ".join(not_free(replace(before, readings=tuple(unread)), LIMITS, UNKNOWN))
             self.refuse(before, UNKNOWN, "not every selected GPU can be read. %s" % why)
 
     def refuse_outside(self, before: Look, plan: Plan, services: dict[int, Supervisor]) -> None:

@@ -27,7 +27,13 @@ def of_instance(reading: GpuReading, uuid: str) -> GpuReading:
         )
         unreadable = MigDevice(uuid, -1, -1)
         return replace(
-            reading, identity=identity, memory=None, processes=(), instance=unreadable, failure=reading.failure or gone
+            reading,
+            identity=identity,
+            memory=None,
+            processes=(),
+            instance=unreadable,
+            processes_read=False,
+            failure=reading.failure or gone,
         )
     failure = reading.failure
     processes = tuple(row for row in reading.processes if _on(row, device))
@@ -45,7 +51,13 @@ def of_instance(reading: GpuReading, uuid: str) -> GpuReading:
             permanent=True,
         )
     return replace(
-        reading, identity=identity, memory=device.memory, processes=processes, instance=device, failure=failure
+        reading,
+        identity=identity,
+        memory=device.memory,
+        processes=processes,
+        instance=device,
+        processes_read=failure is None,
+        failure=failure,
     )
 
 

@@ -49,6 +49,17 @@ class Failure:
         return "%s. %s." % (self.message.rstrip("."), self.remedy.rstrip("."))
 
 
+def without_figures(failure: Failure) -> Failure:
+    """What it means that the driver gives no memory figures for a whole GPU."""
+    return Failure(
+        failure.code,
+        "The driver gives no memory figures for this GPU, as where it shares the memory of the system (GB10): %s"
+        % failure.message,
+        "Its processes are known and can be ended; that it is free cannot be proven",
+        permanent=True,
+    )
+
+
 class GpuError(Exception):
     """A failure that ends the task; str() of it is fit for people."""
 
@@ -125,7 +136,7 @@ class GpuReading:
 
     With a failure the rest is what could be learnt nevertheless: never evidence that a GPU is free.
     addressing_mode is none, hmm or ats (the operating system may own the GPU's memory),
-    not_supported or unknown.
+    not_supported or unknown.  processes_read: its lists are complete, whatever else failed.
     """
 
     index: int
@@ -138,6 +149,7 @@ class GpuReading:
     addressing_mode: str = UNKNOWN
     mig_devices: Tuple[MigDevice, ...] = ()
     instance: Optional[MigDevice] = None
+    processes_read: bool = False
     failure: Optional[Failure] = None
 
     @property

@@ -28,6 +28,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     MemoryReading,
     MigDevice,
     SystemInfo,
+    without_figures,
 )
 
 T = TypeVar("T")
@@ -117,11 +118,18 @@ class GpuReader:
         memory: Optional[MemoryReading] = None
         processes: Tuple[ListedProcess, ...] = ()
         mig: Tuple[Tuple[Any, MigDevice], ...] = ()
+        processes_read = False
         failure: Optional[Failure] = None
         try:
             mig = self._mig_devices(handle) if mig_mode == "enabled" else ()
-            memory = self._memory(handle, mig_mode, [device for _handle, device in mig])
+            try:
+                memory = self._memory(handle, mig_mode, [device for _handle, device in mig])
+            except _Unreadable as exc:
+                if exc.failure.code != "not_supported":
+                    raise
+                failure = without_figures(exc.failure)
             processes = self._processes(handle, mig)
+            processes_read = True
         except _Unreadable as exc:
             failure = exc.failure
         return GpuReading(
@@ -134,6 +142,7 @@ class GpuReader:
             recovery_action=recovery_action,
             addressing_mode=self._addressing_mode(handle),
             mig_devices=tuple(device for _handle, device in mig),
+            processes_read=processes_read,
             failure=failure,
         )
 

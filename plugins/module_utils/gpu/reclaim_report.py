@@ -144,7 +144,7 @@ def problems(
     if not found["retaken"]:
         del found["retaken"]
     for reading in done.after.readings:
-        if reading.failure is not None:
+        if reading.failure is not None and not reading.processes_read:
             found.setdefault("unknown", []).append("GPU %d cannot be read: %s" % (reading.index, reading.failure.text))
     return found
 

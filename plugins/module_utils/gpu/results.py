@@ -151,12 +151,12 @@ def warnings_of(look: Look, root: bool) -> List[str]:
     return found
 
 
-def not_free(look: Look, limits: Limits) -> List[str]:
-    """A sentence for each GPU that is not free."""
+def not_free(look: Look, limits: Limits, state: str = "") -> List[str]:
+    """A sentence for each GPU that is not free, or whose verdict is this one."""
     return [
         "GPU %d (%s) is %s (%s): %s" % (r.index, r.uuid or "not identified", v.state, v.reason, v.message)
         for r, v in zip(look.readings, look.verdicts(limits))
-        if v.state != FREE
+        if (v.state == state if state else v.state != FREE)
     ]
 
 

@@ -31,6 +31,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     ListedProcess,
     MemoryReading,
     MigDevice,
+    without_figures,
 )
 
 _OPENING = "<nvidia_smi_log"
@@ -112,12 +113,19 @@ class SmiGpu:
         memory: Optional[MemoryReading] = None
         processes: Tuple[ListedProcess, ...] = ()
         mig: Tuple[MigDevice, ...] = ()
+        processes_read = False
         failure: Optional[Failure] = None
         try:
             if self._mig_mode == "enabled":
                 mig = tuple(part.device(mig_uuids or {}) for part in _mig_parts(self._element))
-            memory = _memory_of_gpu(self._element, mig)
+            try:
+                memory = _memory_of_gpu(self._element, mig)
+            except GpuError as exc:
+                if exc.failure.code != "not_supported":
+                    raise
+                failure = without_figures(exc.failure)
             processes = _processes(self._element, pid_max)
+            processes_read = True
         except GpuError as exc:
             failure = exc.failure
         return GpuReading(
@@ -130,6 +138,7 @@ class SmiGpu:
             recovery_action=_choice(_word(self._element, "gpu_recovery_action"), _RECOVERY_ACTIONS),
             addressing_mode=_choice(_word(self._element, "addressing_mode"), _ADDRESSING_MODES),
             mig_devices=mig,
+            processes_read=processes_read,
             failure=failure,
         )
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -196,6 +197,17 @@ def test_an_unknown_gpu_stops_everything(driver, start, run_module, check):
     assert "hung" in result["msg"]
     assert "GPU 0" not in result["msg"]
     assert one.poll() is None
+
+
+def test_a_gpu_without_memory_figures_is_emptied_all_the_same(driver, start, run_module):
+    one = start(0)
+    real = driver.one
+    failure = Failure("not_supported", "No figures (GB10)", "Its processes are known", True)
+    driver.read_one = lambda index: dataclasses.replace(real(index), memory=None, failure=failure, processes_read=True)
+    code, result = run_module(gpu_reclaim, {"gpus": ["0"]})
+    assert (code, result["changed"]) == (0, True)
+    assert actions(result) == {one.pid: "terminated"}
+    assert (result["gpus"][0]["verdict"], result["gpus"][0]["reason"]) == ("unknown", "not_supported")
 
 
 def test_an_unknown_gpu_outside_the_selection_does_not(driver, start, run_module):

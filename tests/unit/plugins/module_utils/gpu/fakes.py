@@ -48,6 +48,7 @@ def reading(index=0, used=0, processes=(), **changes):
         "addressing_mode": "none",
     }
     fields.update(changes)
+    fields.setdefault("processes_read", fields.get("failure") is None)
     return GpuReading(index, **fields)
 
 

@@ -33,12 +33,14 @@ def test_an_instance_has_its_own_memory_and_processes():
 def test_an_instance_that_is_gone_is_unknown():
     got = of_instance(gpu(), "MIG-three")
     assert got.failure.code == "mig_instance_gone"
+    assert not got.processes_read
     assert judge(got, (), Limits()).state == "unknown"
 
 
 def test_a_process_of_an_unknown_instance_may_be_on_this_one():
     got = of_instance(gpu(processes=[listed(5)]), "MIG-one")
     assert judge(got, (), Limits()).reason == "mig_instance_unknown"
+    assert not got.processes_read
 
 
 def test_memory_that_is_denied_is_unknown():

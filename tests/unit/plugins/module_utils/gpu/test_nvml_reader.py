@@ -315,3 +315,23 @@ def test_the_recovery_action_is_asked_before_memory_and_processes():
     calls = [call for call in pynvml.calls if call != "nvmlInit"]
     assert calls.index("nvmlDeviceGetFieldValues") < calls.index("nvmlDeviceGetMemoryInfo")
     assert calls.index("nvmlDeviceGetFieldValues") < calls.index("nvmlDeviceGetComputeRunningProcesses")
+
+
+def test_a_gpu_without_memory_figures_still_tells_its_processes():
+    got = read(nvmlDeviceGetMemoryInfo=NVMLError(3), **{COMPUTE: [row(42)]})
+    assert (got.memory, got.failure.code, got.failure.permanent) == (None, "not_supported", True)
+    assert "GB10" in got.failure.message
+    assert [p.pid for p in got.processes] == [42]
+    assert got.processes_read
+
+
+@pytest.mark.parametrize("code", [4, 15, 999])
+def test_any_other_failure_leaves_the_processes_unknown(code):
+    got = read(nvmlDeviceGetMemoryInfo=NVMLError(code), **{COMPUTE: [row(42)]})
+    assert (got.processes, got.processes_read) == ((), False)
+
+
+def test_lists_that_cannot_be_read_are_not_complete():
+    assert not read(**{COMPUTE: NVMLError(999)}).processes_read
+    assert not read(nvmlDeviceGetMemoryInfo=NVMLError(3), **{COMPUTE: NVMLError(999)}).processes_read
+    assert read().processes_read
