@@ -165,3 +165,15 @@ def test_a_gpu_that_wants_a_reset_is_emptied_and_is_not_free(gpu_host):
     assert waited["failed"] and gpu(waited, 0)["reason"] == "recovery_action"
     assert gpu(waited, 0)["verdict"] == "unknown"
     assert not gpu_host.module("gpu_wait_free", gpus=["0"], ignore_recovery_action=True, **FREE).get("failed")
+
+
+def test_a_part_without_memory_figures_is_emptied_and_never_called_free(gpu_host):
+    held = gpu_host.hold(0, 9000)
+    gpu_host.fakegpu("fail", "nvmlDeviceGetMemoryInfo*", 0, 3)
+    info = gpu_host.module("gpu_info", gpus=["0"])
+    assert (gpu(info, 0)["verdict"], gpu(info, 0)["reason"]) == ("unknown", "not_supported")
+    assert gpu(info, 0)["memory_used_mib"] is None and [row["pid"] for row in info["holders"]] == [held["pid"]]
+    result = gpu_host.module("gpu_reclaim", gpus=["0"], grace=5)
+    assert actions(result) == {held["pid"]: "terminated"} and not result.get("failed")
+    waited = gpu_host.module("gpu_wait_free", gpus=["0"], **BUSY)
+    assert waited["failed"] and "GB10" in waited["msg"]

@@ -304,3 +304,47 @@ def test_a_scheduler_outside_its_services_control_group_is_found_and_said_to_be_
     assert actions(narrow) == {main: "terminated", outside["pid"]: "skipped"}
     assert "unit" in process(narrow, outside["pid"])["why"]
     assert actions(services.host.module("gpu_reclaim", grace=5)) == {outside["pid"]: "terminated"}
+
+
+# ---- a child that has a GPU of its own
+
+FORK_WITH_ITS_OWN = (
+    "import os, fakegpu, time\n"
+    "held = fakegpu.allocate(0, 6000); nodes = fakegpu.open_nodes([0, 1])\n"
+    "child = os.fork()\n"
+    "if child == 0:\n"
+    "    own = fakegpu.allocate(1, 4000)\n"
+    "    print('child', os.getpid(), flush=True)\n"
+    "    time.sleep(60)\n"
+    "time.sleep(60)\n"
+)
+
+
+@pytest.mark.case(35, 58)
+@pytest.mark.parametrize("parent_lives", [True, False])
+def test_a_child_that_uses_a_gpu_outside_the_selection_is_no_heir(gpu_host, parent_lives):
+    # Forked from a process on GPU 0, it computes on GPU 1 and has inherited GPU 0.
+    parent = script(gpu_host, FORK_WITH_ITS_OWN, start_new_session=True)
+    child = int(parent.stdout.readline().split()[1])
+    gpu_host.others.append(child)
+    if not parent_lives:
+        parent.kill()
+        parent.wait()
+    planned = gpu_host.module("gpu_reclaim", check=True, gpus=["0"])
+    assert process(planned, child)["action"] == "skipped" and "GPU 1" in process(planned, child)["why"]
+    result = gpu_host.module("gpu_reclaim", gpus=["0"], grace=1, kill_timeout=1)
+    assert process(result, child)["action"] == "skipped" and is_alive(child)
+    # It keeps the memory of GPU 0 all the same, so the task fails and names it.
+    assert result["failed"] and result["reason"] == "unresolved" and str(child) in result["msg"]
+    both = gpu_host.module("gpu_reclaim", gpus=["0", "1"], grace=5)
+    assert not both.get("failed") and not is_alive(child)
+
+
+@pytest.mark.case(34, 35)
+def test_a_child_with_other_gpus_open_goes_with_its_parent_as_planned(gpu_host):
+    held = gpu_host.hold(0, 9000, "--fork-child", "--attach", 1, start_new_session=True)
+    planned = gpu_host.module("gpu_reclaim", check=True, gpus=["0"])
+    assert actions(planned) == {held["pid"]: "would_terminate", held["child"]: "would_terminate"}
+    result = gpu_host.module("gpu_reclaim", gpus=["0"], grace=5)
+    assert set(actions(result).values()) == {"terminated"} and sorted(actions(result)) == sorted(actions(planned))
+    assert not result.get("failed")
