@@ -9,34 +9,26 @@ anew.  A GPU whose query hangs is left alone for a while, so that it costs the o
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, wire
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     Failure,
     GpuError,
-    GpuIdentity,
     GpuReading,
     SystemInfo,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_child import Child, ChildDied, ChildHung
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.nvml_reader import GpuReader
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.session_memory import (
+    KnownGpus,
+    Silences,
+    count_changed,
+)
 
-# Seconds until a GPU that did not answer is asked again: doubled each time it fails again.
-_FIRST_PAUSE = 30.0
 # Seconds that the end of the last child is waited for.  Its way out through the driver takes longer, and
 # nobody has to wait for it: it is killed, holds nothing but its own session, and init reaps it.
 _GOODBYE = 0.005
-
-
-@dataclass(frozen=True)
-class _Silence:
-    """A GPU that did not answer, and until when it is left alone."""
-
-    failure: Failure
-    until: float
-    pause: float
 
 
 class NvmlSession:
@@ -55,12 +47,11 @@ class NvmlSession:
     ) -> None:
         self._make_reader = make_reader
         self._timeout = timeout
-        self._clock = clock
         self._child: Optional[Child] = None
         self._abandoned: List[Child] = []
         self._pids: FrozenSet[int] = frozenset()
-        self._silent: Dict[int, _Silence] = {}
-        self._known: Dict[int, GpuIdentity] = {}
+        self._silences = Silences(clock)
+        self._known = KnownGpus()
         self.system: SystemInfo = self._start()[1]
 
     def __enter__(self) -> NvmlSession:
@@ -94,13 +85,13 @@ class NvmlSession:
     # -- one query
 
     def _query(self, index: int, values: bool) -> GpuReading:
-        silence = self._silent.get(index)
-        if silence is not None and self._clock() < silence.until:
-            return self._failed(index, silence.failure)
+        silent = self._silences.about(index)
+        if silent is not None:
+            return self._known.failed(index, silent)
         try:
             child = self._running_child()
         except GpuError as exc:
-            return self._failed(index, exc.failure)
+            return self._known.failed(index, exc.failure)
         doing = "reading GPU %d" % index if values else "opening GPU %d" % index
         try:
             answer = child.ask({"index": index, "values": values}, self._timeout)
@@ -108,35 +99,13 @@ class NvmlSession:
             return self._silenced(index, nvml_errors.hung(doing, self._timeout))
         except ChildDied:
             return self._silenced(index, nvml_errors.crashed(doing))
-        self._silent.pop(index, None)
-        return self._same_gpu(wire.reading_from_dict(answer["reading"]))
-
-    def _same_gpu(self, reading: GpuReading) -> GpuReading:
-        """Refuse a reading of another GPU than the one this index meant at first."""
-        if reading.identity is None:
-            return replace(reading, identity=self._known.get(reading.index))
-        known = self._known.setdefault(reading.index, reading.identity)
-        if known.uuid == reading.identity.uuid:
-            return reading
-        return self._failed(
-            reading.index,
-            Failure(
-                "identity_changed",
-                "GPU %d was %s and is now %s" % (reading.index, known.uuid, reading.identity.uuid),
-                "GPUs appeared or disappeared meanwhile: run the task again",
-                permanent=True,
-            ),
-        )
-
-    def _failed(self, index: int, failure: Failure) -> GpuReading:
-        return GpuReading(index, identity=self._known.get(index), failure=failure)
+        self._silences.end(index)
+        return self._known.same(wire.reading_from_dict(answer["reading"]))
 
     def _silenced(self, index: int, failure: Failure) -> GpuReading:
         self._let_go()
-        before = self._silent.get(index)
-        pause = before.pause * 2 if before else _FIRST_PAUSE
-        self._silent[index] = _Silence(failure, self._clock() + pause, pause)
-        return self._failed(index, failure)
+        self._silences.begin(index, failure)
+        return self._known.failed(index, failure)
 
     # -- children
 
@@ -146,14 +115,7 @@ class NvmlSession:
         child, system = self._start()
         if system.count != self.system.count:
             self._let_go()
-            raise GpuError(
-                Failure(
-                    "count_changed",
-                    "The driver had %d GPUs and has %d now" % (self.system.count, system.count),
-                    "Run the task again when no GPU is being drained, reset or attached",
-                    permanent=True,
-                )
-            )
+            raise GpuError(count_changed(self.system.count, system.count))
         return child
 
     def _start(self) -> Tuple[Child, SystemInfo]:

@@ -10,21 +10,22 @@ such a run fails, each GPU is asked about alone, so that the sick one is named a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, smi_errors, smi_parser
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     Failure,
     GpuError,
-    GpuIdentity,
     GpuReading,
     SystemInfo,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.session_memory import (
+    KnownGpus,
+    Silences,
+    count_changed,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_runner import Answer, Hung, Leftover, NvidiaSmi
 
-# Seconds until what did not answer is asked again: doubled each time it fails again.
-_FIRST_PAUSE = 30.0
 # GPUs that are tried at the start, to learn from one of them how many there are.
 _FIRST_ONES = 3
 _QUERY = ("-q", "-x")
@@ -38,15 +39,6 @@ _EVERYWHERE = frozenset(
     ["driver_not_loaded", "library_not_found", "library_mismatch", "nvidia_smi_missing", "no_process", "count_changed"]
 )
 _HUNG = "hung"
-
-
-@dataclass(frozen=True)
-class _Silence:
-    """What did not answer, and until when it is left alone."""
-
-    failure: Failure
-    until: float
-    pause: float
 
 
 class SmiSession:
@@ -67,12 +59,11 @@ class SmiSession:
         self._tool = tool
         self._timeout = timeout
         self._pid_max = pid_max
-        self._clock = clock
         self._leftovers: Dict[str, Leftover] = {}
-        self._silent: Dict[str, _Silence] = {}
+        self._silences = Silences(clock)
         # GPUs that failed when asked about last: they would make a run for several fail again.
         self._apart: Set[int] = set()
-        self._known: Dict[int, GpuIdentity] = {}
+        self._known = KnownGpus()
         self._mig_uuids: Dict[str, Dict[int, str]] = {}
         self._listed: Set[Tuple[str, smi_parser.MigLayout]] = set()
         self.system: SystemInfo = self._start()
@@ -114,18 +105,18 @@ class SmiSession:
         readings: Dict[int, GpuReading] = {}
         together = []
         for index in sorted(set(indices)):
-            silence = self._silence(_alone(index))
-            if silence is not None:
-                readings[index] = self._failed(index, silence.failure)
+            silent = self._silences.about(_alone(index))
+            if silent is not None:
+                readings[index] = self._known.failed(index, silent)
             elif index not in self._apart:
                 together.append(index)
-        if len(together) > 1 and self._silence(_TOGETHER) is None:
+        if len(together) > 1 and self._silences.about(_TOGETHER) is None:
             readings.update(self._read_together(together, values))
         for index in indices:
             if index not in readings:
                 readings[index] = self._read_alone(index, values)
         if self._apart.intersection(together):  # what made the run for several fail is left out of the next
-            self._silent.pop(_TOGETHER, None)
+            self._silences.end(_TOGETHER)
         return tuple(readings[index] for index in indices)
 
     def _read_together(self, indices: Sequence[int], values: bool) -> Dict[int, GpuReading]:
@@ -136,15 +127,16 @@ class SmiSession:
             report = self._report(_TOGETHER, selection, "reading %d GPUs" % len(indices))
         except GpuError as exc:
             if exc.failure.code in _EVERYWHERE:
-                return {index: self._failed(index, exc.failure) for index in indices}
-            self._silenced(_TOGETHER, exc.failure)
+                return {index: self._known.failed(index, exc.failure) for index in indices}
+            self._silences.begin(_TOGETHER, exc.failure)
             return {}
-        self._silent.pop(_TOGETHER, None)
+        self._silences.end(_TOGETHER)
         if len(report.gpus) == len(indices):  # they are listed in the order of their indices
             found = dict(zip(indices, report.gpus))
         else:
             by_bus = {gpu.bus_id: gpu for gpu in report.gpus}
-            buses = {index: self._known[index].pci_bus_id for index in indices if index in self._known}
+            known = {index: self._known.get(index) for index in indices}
+            buses = {index: identity.pci_bus_id for index, identity in known.items() if identity is not None}
             found = {index: by_bus[bus] for index, bus in buses.items() if bus in by_bus}
         return {index: self._reading(index, gpu, values) for index, gpu in found.items()}
 
@@ -158,45 +150,26 @@ class SmiSession:
                 raise GpuError(smi_errors.output_failure("told of %d GPUs while %s" % (len(report.gpus), doing)))
         except GpuError as exc:
             if exc.failure.code == _HUNG:
-                self._silenced(key, exc.failure)
+                self._silences.begin(key, exc.failure)
             else:
-                self._silent.pop(key, None)
-            return self._failed(index, exc.failure)
-        self._silent.pop(key, None)
+                self._silences.end(key)
+            return self._known.failed(index, exc.failure)
+        self._silences.end(key)
         self._apart.discard(index)
         return self._reading(index, report.gpus[0], values)
 
     def _name(self, index: int) -> str:
         """What to call a GPU towards the tool: its PCI bus id stays when others appear or disappear."""
-        return self._known[index].pci_bus_id if index in self._known else str(index)
+        known = self._known.get(index)
+        return known.pci_bus_id if known is not None else str(index)
 
     def _reading(self, index: int, gpu: smi_parser.SmiGpu, values: bool) -> GpuReading:
-        reading = self._same_gpu(gpu.reading(index, self._pid_max, self._uuids_of_instances(gpu)))
+        reading = self._known.same(gpu.reading(index, self._pid_max, self._uuids_of_instances(gpu)))
         if values or reading.identity is None:
             return reading
         if reading.failure is not None and reading.failure.code == "identity_changed":
             return reading
         return GpuReading(index, identity=reading.identity)
-
-    def _same_gpu(self, reading: GpuReading) -> GpuReading:
-        """Refuse a reading of another GPU than the one this index meant at first."""
-        if reading.identity is None:
-            return replace(reading, identity=self._known.get(reading.index))
-        known = self._known.setdefault(reading.index, reading.identity)
-        if known.uuid == reading.identity.uuid:
-            return reading
-        return self._failed(
-            reading.index,
-            Failure(
-                "identity_changed",
-                "GPU %d was %s and is now %s" % (reading.index, known.uuid, reading.identity.uuid),
-                "GPUs appeared or disappeared meanwhile: run the task again",
-                permanent=True,
-            ),
-        )
-
-    def _failed(self, index: int, failure: Failure) -> GpuReading:
-        return GpuReading(index, identity=self._known.get(index), failure=failure)
 
     def _uuids_of_instances(self, gpu: smi_parser.SmiGpu) -> Mapping[int, str]:
         """The UUIDs of a GPU's MIG instances, which take a run of their own once they are others than before."""
@@ -222,7 +195,7 @@ class SmiSession:
                 failures.append(exc.failure)
                 self._apart.add(index)
                 if exc.failure.code == _HUNG:
-                    self._silenced(_alone(index), exc.failure)
+                    self._silences.begin(_alone(index), exc.failure)
             hangs = sum(failure.code == _HUNG for failure in failures)
             if failures[-1].code in _EVERYWHERE or hangs > 1:
                 raise GpuError(failures[-1])
@@ -250,14 +223,7 @@ class SmiSession:
     def _report(self, key: str, selection: Sequence[str], doing: str) -> smi_parser.Report:
         report = _report_in(self._ask(key, [*_QUERY, *selection], doing), doing)
         if report.attached != self.system.count:
-            raise GpuError(
-                Failure(
-                    "count_changed",
-                    "The driver had %d GPUs and has %d now" % (self.system.count, report.attached),
-                    "Run the task again when no GPU is being drained, reset or attached",
-                    permanent=True,
-                )
-            )
+            raise GpuError(count_changed(self.system.count, report.attached))
         return report
 
     def _ask(self, key: str, arguments: Sequence[str], doing: str) -> Answer:
@@ -272,15 +238,6 @@ class SmiSession:
             if exc.leftover is not None:
                 self._leftovers[key] = exc.leftover
             raise GpuError(nvml_errors.hung(doing, self._timeout)) from exc
-
-    def _silence(self, key: str) -> Optional[_Silence]:
-        silence = self._silent.get(key)
-        return silence if silence is not None and self._clock() < silence.until else None
-
-    def _silenced(self, key: str, failure: Failure) -> None:
-        before = self._silent.get(key)
-        pause = before.pause * 2 if before else _FIRST_PAUSE
-        self._silent[key] = _Silence(failure, self._clock() + pause, pause)
 
 
 def _report_in(answer: Answer, doing: str) -> smi_parser.Report:
