@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import groupby
 
 import pytest
 
@@ -40,15 +41,19 @@ def base(host, index, mib):
 def test_memory_that_returns_after_the_process_is_waited_for(gpu_host, delay):
     gpu_host.fakegpu("set", "release_delay", delay)
     held = gpu_host.hold(0, 90000)
-    kill(held["pid"])
-    killed = time.monotonic()
+    killed = []
+    # Late enough for the module to have begun, however slow the machine is.
+    ending = threading.Timer(1.5, lambda: killed.append((kill(held["pid"]), time.monotonic())[1]))
+    ending.start()
     result = gpu_host.module("gpu_wait_free", gpus=["0"], timeout=30, stable_for=0.3, interval=0.02)
-    took = time.monotonic() - killed
+    ending.join()
+    took = time.monotonic() - killed[0]
     assert not result.get("failed"), result["msg"]
     # Free at the release, proven a window later, and told at once.
     assert delay + 0.2 <= took < delay + 3
     assert result["elapsed"] - result["free_after"] >= 0.3
-    assert [change["verdict"] for change in result["timeline"]] == ["busy", "free"]
+    # What the figures do while it is busy is the driver's business; it never looked free in between.
+    assert [verdict for verdict, _changes in groupby(c["verdict"] for c in result["timeline"])] == ["busy", "free"]
 
 
 @pytest.mark.case(17, 77)

@@ -79,27 +79,33 @@ static void add_to_instance(struct state *state, const struct process *row) {
 void allocations_collect(struct state *state) {
     char path[512];
     snprintf(path, sizeof path, "%s/alloc", state_folder());
-    DIR *listing = opendir(path);
-    if (!listing)
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
         return;
-    int folder = dirfd(listing);
+    /* All names first: a file that is renamed while the folder is read could be met twice, or not at all. */
+    struct dirent **entries = NULL;
+    int count = scandir(path, &entries, NULL, NULL);
     long long now = now_ns(CLOCK_MONOTONIC);
-    for (struct dirent *entry; (entry = readdir(listing));) {
+    for (int i = 0; i < count; i++) {
         struct process row = {.gi = NVML_NO_INSTANCE, .ci = NVML_NO_INSTANCE};
+        const char *name = entries[i]->d_name;
         /* Names that start with a dot are files that their owner has not finished writing. */
-        if (sscanf(entry->d_name, "%d.%u.", &row.gpu, &row.pid) != 2)
+        if (sscanf(name, "%d.%u.", &row.gpu, &row.pid) != 2)
             continue;
-        int file = openat(folder, entry->d_name, O_RDONLY | O_CLOEXEC);
+        int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
         if (file < 0)
             continue;
         char text[256] = "";
         if (read(file, text, sizeof text - 1) > 0 &&
             sscanf(text, "%lld %c@%u/%u", &row.mib, &row.kind, &row.gi, &row.ci) >= 2 &&
-            still_counts(state, folder, file, entry->d_name, now)) {
+            still_counts(state, folder, file, name, now)) {
             state_add_process(state, row);
             add_to_instance(state, &row);
         }
         close(file);
     }
-    closedir(listing);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    close(folder);
 }
