@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import time
 from unittest import mock
 
 import pytest
@@ -24,6 +26,26 @@ def _arguments(args):
     else:
         with patch_module_args(args):
             yield
+
+
+@pytest.fixture
+def childless():
+    """Wait until this process has no child left; fails where one lives on.
+
+    A session ends its child and does not wait for it, so one of an earlier test may still be on its way out.
+    """
+
+    def wait(seconds=5.0):
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            assert time.monotonic() < deadline, "a child lives on"
+            time.sleep(0.005)
+
+    return wait
 
 
 @pytest.fixture

@@ -168,7 +168,8 @@ def test_an_answer_that_is_cut_off_is_no_answer():
     assert read_answer('{"status": "acc', 0, "").status == BROKEN
 
 
-def test_nothing_of_the_probe_stays_behind(probe):
+def test_nothing_of_the_probe_stays_behind(probe, childless):
+    childless()
     probe(PARSER)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
