@@ -84,11 +84,16 @@ def test_library_built_without_a_function(host: Host, tmp_path: Path) -> None:
 
 def test_slow_call(host: Host) -> None:
     fakegpu.hang("nvmlDeviceGetMemoryInfo", 1, 0.4, state=host.state)
-    began = time.monotonic()
-    host.nvml("result = n.nvmlDeviceGetMemoryInfo(h[0]).used")
-    quick = time.monotonic() - began
-    host.nvml("result = n.nvmlDeviceGetMemoryInfo(h[1]).used")
-    assert time.monotonic() - began - quick > quick + 0.2
+
+    def seconds(gpu: int) -> float:
+        began = time.monotonic()
+        host.nvml("result = n.nvmlDeviceGetMemoryInfo(h[{}]).used".format(gpu))
+        return time.monotonic() - began
+
+    seconds(0)  # starts the process that asks
+    # The quickest of several says what the call itself takes, however busy the machine is.
+    assert seconds(1) >= 0.4
+    assert min(seconds(0) for _attempt in range(5)) < 0.4
 
 
 def test_hang_outlives_sigterm(host: Host) -> None:
