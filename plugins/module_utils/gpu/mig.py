@@ -1,17 +1,36 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A MIG instance as a device of its own: its memory and its processes, cut out of the GPU's reading."""
+"""MIG instances: one as a device of its own, cut out of the reading of its GPU, and all of them together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Optional, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
+    MIG_INSTANCES,
     Failure,
     GpuReading,
     ListedProcess,
+    MemoryReading,
     MigDevice,
 )
+
+# Failures of a question about a whole GPU that its instances may still answer.
+DENIED = frozenset(["no_permission", "not_supported"])
+
+
+def memory_together(instances: Sequence[MigDevice]) -> Optional[MemoryReading]:
+    """The memory of all instances of a GPU; None where there are none, or one does not tell its own."""
+    parts = [device.memory for device in instances if device.memory is not None]
+    if not parts or len(parts) != len(instances):
+        return None
+    return MemoryReading(
+        total_mib=sum(part.total_mib for part in parts),
+        used_mib=sum(part.used_mib for part in parts),
+        reserved_mib=None,
+        source=MIG_INSTANCES,
+    )
 
 
 def of_instance(reading: GpuReading, uuid: str) -> GpuReading:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple, TypeVar
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mig import DENIED, memory_together
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     COMPUTE,
     GRAPHICS,
-    MIG_INSTANCES,
     MPS,
     NVML_V1,
     NVML_V2,
@@ -66,8 +66,6 @@ _MEANS_NONE: Dict[str, FrozenSet[int]] = {
     GRAPHICS: frozenset([nvml_errors.NOT_SUPPORTED]),
     MPS: frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND]),
 }
-# Failures of a question about a whole GPU in MIG mode that its instances may still answer.
-_DENIED = frozenset(["no_permission", "not_supported"])
 # Errors of memory v2 after which v1 may still answer.
 _TRY_V1 = frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND, nvml_errors.ARGUMENT_VERSION_MISMATCH])
 
@@ -189,15 +187,10 @@ class GpuReader:
         try:
             return self._memory_of(handle, doing)
         except _Unreadable as exc:
-            parts = [device.memory for device in mig if device.memory is not None]
-            if exc.failure.code not in _DENIED or not mig or len(parts) != len(mig):
+            together = memory_together(mig) if exc.failure.code in DENIED else None
+            if together is None:
                 raise
-            return MemoryReading(
-                total_mib=sum(part.total_mib for part in parts),
-                used_mib=sum(part.used_mib for part in parts),
-                reserved_mib=None,
-                source=MIG_INSTANCES,
-            )
+            return together
 
     def _memory_of(self, handle: Any, doing: str) -> MemoryReading:
         try:
@@ -264,7 +257,7 @@ class GpuReader:
         try:
             whole = self._list(handle, kind, function)
         except _Unreadable as exc:
-            if exc.failure.code not in _DENIED:
+            if exc.failure.code not in DENIED:
                 raise
             denied = exc
         parts: List[ListedProcess] = []
@@ -303,7 +296,7 @@ class GpuReader:
             try:
                 memory = self._memory_of(part, "reading the memory of a MIG instance")
             except _Unreadable as exc:
-                if exc.failure.code not in _DENIED:
+                if exc.failure.code not in DENIED:
                     raise
             found.append((part, self._mig_device(part, memory)))
         return tuple(found)

@@ -67,9 +67,10 @@ class Look:
         """One verdict for each reading."""
         return tuple(judge(reading, self.holders, limits, self.view) for reading in self.readings)
 
-    def unexplained(self, limits: Limits) -> bool:
-        """Whether memory is in use that nobody is listed for."""
-        return any(verdict.reason == "unattributed" for verdict in self.verdicts(limits))
+    def unexplained(self, limits: Limits) -> FrozenSet[str]:
+        """The GPUs with memory in use that nobody is listed for."""
+        verdicts = zip(self.readings, self.verdicts(limits))
+        return frozenset(reading.uuid for reading, verdict in verdicts if verdict.reason == "unattributed")
 
 
 class Observer:
@@ -99,6 +100,7 @@ class Observer:
         self._known: FrozenSet[ProcessIdentity] = frozenset()
         self._namespaced = procfs.in_pid_namespace()
         self._uninspected = 0
+        self._crowded = False
         self._stuck: Tuple[int, ...] = ()
 
     def look(self, scan: str = NOTHING, limits: Optional[Limits] = None) -> Look:
@@ -176,15 +178,12 @@ class Observer:
 
     # -- who has devices open
 
-    @property
-    def _crowded(self) -> bool:
-        return len(self._procfs.pids()) > _THOROUGH_UP_TO
-
     def _scan(self, what: str, listed: FrozenSet[int], thorough: bool = False) -> Optional[device_scan.Scan]:
         if what == NOTHING:
             return None
         ours = self._session.pids | {self._me, 1, 2}
         pids = [pid for pid in self._procfs.pids() if pid not in ours]
+        self._crowded = len(pids) > _THOROUGH_UP_TO
         if what == KNOWN:
             pids = sorted(listed.union(identity.pid for identity in self._known).intersection(pids))
         inspector = DeviceInspector(self._procfs, self._nodes, thorough or not self._crowded)

@@ -23,7 +23,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer impor
     Look,
     Observer,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import UNRESOLVED, Plan, Rules, plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import END, UNRESOLVED, Plan, Rules, plan_reclaim
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import Key, key_of
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import NewChild, new_children
@@ -78,6 +78,16 @@ class Done:
     respawned: List[str] = field(default_factory=list)
     suspicions: List[str] = field(default_factory=list)
     started_at: int = 0
+
+    @property
+    def signalled_pids(self) -> FrozenSet[int]:
+        """The PIDs of those that signals were meant for and that have ended."""
+        return frozenset(outcome.identity.pid for outcome in self.outcomes if outcome.action != SURVIVED)
+
+    @property
+    def ended_pids(self) -> FrozenSet[int]:
+        """The PIDs of all that have ended, with their service or by signals."""
+        return self.signalled_pids.union(identity.pid for identity in self.ended_by_service)
 
     @property
     def changed(self) -> bool:
@@ -239,8 +249,9 @@ class Reclaim:
     def _settle(self, done: Done) -> None:
         """Look until the driver lists nobody any more that has ended, or somebody is found who keeps its GPU."""
         leaving = self._leaving(done)
-        ended = any(outcome.action != SURVIVED for outcome in done.outcomes) or bool(done.ended_by_service)
-        patience = self._settings.kill_timeout if ended else min(self._settings.kill_timeout, _UNRESOLVED_PATIENCE)
+        patience = (
+            self._settings.kill_timeout if done.ended_pids else min(self._settings.kill_timeout, _UNRESOLVED_PATIENCE)
+        )
         began = self._clock()
         scan_at = began + _FIRST_SCAN
         while True:
@@ -262,20 +273,17 @@ class Reclaim:
 
     def _leaving(self, done: Done) -> FrozenSet[int]:
         """The PIDs that the driver should stop listing by itself now."""
-        ended = {outcome.identity.pid for outcome in done.outcomes if outcome.action != SURVIVED}
-        ended.update(identity.pid for identity in done.ended_by_service)
-        if done.mps_stopped == "":
-            ended.update(done.mps_servers)
-        return frozenset(ended.union(holder.pid for holder in done.plan.having(UNRESOLVED)))
+        servers = done.mps_servers if done.mps_stopped == "" else ()
+        return done.ended_pids.union(servers, (holder.pid for holder in done.plan.having(UNRESOLVED)))
 
     def _leftovers(self, done: Done) -> Plan:
         """The targets of the last look that nobody has dealt with and that were there before the start."""
-        known = {decision.holder.key for decision in done.plan.decisions if decision.holder in done.plan.targets}
+        known = {holder.key for holder in done.plan.targets}
         decisions = [
             decision
             for decision in self.plan(done.after).decisions
             if decision.holder.process is not None
-            and decision.action == "end"
+            and decision.action == END
             and decision.holder.key not in known
             and decision.holder.process.start_time < done.started_at
         ]
@@ -296,8 +304,7 @@ class Reclaim:
         return parents
 
     def _find_respawned(self, keepers: Dict[int, Supervisor], parents: Dict[int, int], done: Done) -> None:
-        ended = {outcome.identity.pid for outcome in done.outcomes if outcome.action != SURVIVED}
-        gone = ended.union(identity.pid for identity in done.ended_by_service)
+        gone = done.ended_pids
         for supervisor in {key_of(s): s for pid, s in keepers.items() if pid in gone}.values():
             if key_of(supervisor) not in done.stopped:
                 sentence = self._supervisors.revives(supervisor, gone)

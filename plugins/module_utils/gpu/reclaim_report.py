@@ -28,21 +28,21 @@ WOULD_TERMINATE = "would_terminate"
 WOULD_STOP_SERVICE = "would_stop_service"
 
 
-def keeps_busy(holder: Holder, look: Look, limits: Limits) -> bool:
-    """Whether a holder keeps a selected GPU from being free: by using it, or as the likely user of its memory."""
-    if look.uuids.intersection(holder.gpus):
-        return True
-    verdicts = zip(look.readings, look.verdicts(limits))
-    unexplained = {reading.uuid for reading, verdict in verdicts if verdict.reason == "unattributed"}
-    return not holder.monitor and bool(unexplained.intersection(holder.attached))
-
-
 def blockers(decisions: Iterable[Decision], look: Look, limits: Limits, allowance: Allowance) -> List[str]:
-    """A sentence for each process that stays, keeps its GPU from being free, and is not allowed to."""
+    """A sentence for each process that stays, keeps its GPU from being free, and is not allowed to.
+
+    It does so by using the GPU, or as the likely user of memory that nobody is listed for.
+    """
+    unexplained = look.unexplained(limits)
+
+    def keeps_busy(holder: Holder) -> bool:
+        likely = not holder.monitor and not unexplained.isdisjoint(holder.attached)
+        return likely or not look.uuids.isdisjoint(holder.gpus)
+
     return [
         "%s: %s" % (decision.holder.label, decision.why)
         for decision in decisions
-        if not allowance.covers(decision.holder) and keeps_busy(decision.holder, look, limits)
+        if not allowance.covers(decision.holder) and keeps_busy(decision.holder)
     ]
 
 
@@ -135,10 +135,9 @@ def problems(
             found.setdefault("survivors", []).append(_survivor(labels[outcome.identity], outcome, stuck))
     if done.mps_stopped:
         found.setdefault("service", []).append("MPS was not shut down: %s" % done.mps_stopped)
-    ended = {outcome.identity.pid for outcome in done.outcomes if outcome.action != SURVIVED}
     for decision in after.decisions:
         if decision.action == UNRESOLVED:
-            found.setdefault("unresolved", []).append(_unresolved(decision, ended, after))
+            found.setdefault("unresolved", []).append(_unresolved(decision, done.signalled_pids, after))
     found.setdefault("retaken", []).extend(done.respawned)
     found["retaken"].extend(_newcomer(holder, supervisor_of(holder)) for holder in newcomers)
     if not found["retaken"]:

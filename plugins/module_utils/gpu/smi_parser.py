@@ -16,10 +16,10 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from xml.etree import ElementTree
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, smi_errors
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.mig import DENIED, memory_together
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     COMPUTE,
     GRAPHICS,
-    MIG_INSTANCES,
     MPS,
     NVIDIA_SMI,
     NVIDIA_SMI_V1,
@@ -70,8 +70,6 @@ _KINDS = {"C": COMPUTE, "G": GRAPHICS, "M": MPS}
 _ABSENCES = frozenset([nvml_errors.NOT_SUPPORTED, nvml_errors.FUNCTION_NOT_FOUND])
 # What the list of processes or of MIG instances may say instead of having entries.
 _NOBODY = frozenset(["", "none", "no running processes found"])
-# Failures of the whole GPU's memory that its MIG instances may make up for.
-_DENIED = frozenset(["no_permission", "not_supported"])
 
 MigLayout = Tuple[Tuple[int, int, int], ...]  # (number on its GPU, GPU instance, compute instance)
 
@@ -223,15 +221,10 @@ def _memory_of_gpu(element: ElementTree.Element, mig: Sequence[MigDevice]) -> Me
     try:
         return _memory(element, "its memory")
     except GpuError as exc:
-        parts = [device.memory for device in mig if device.memory is not None]
-        if exc.failure.code not in _DENIED or not mig or len(parts) != len(mig):
+        together = memory_together(mig) if exc.failure.code in DENIED else None
+        if together is None:
             raise
-        return MemoryReading(
-            total_mib=sum(part.total_mib for part in parts),
-            used_mib=sum(part.used_mib for part in parts),
-            reserved_mib=None,
-            source=MIG_INSTANCES,
-        )
+        return together
 
 
 def _memory(element: ElementTree.Element, what: str) -> MemoryReading:
@@ -285,7 +278,7 @@ def _mig_parts(element: ElementTree.Element) -> List[_MigPart]:
         try:
             memory = _memory(row, "the memory of a MIG instance")
         except GpuError as exc:
-            if exc.failure.code not in _DENIED:
+            if exc.failure.code not in DENIED:
                 raise
         number, gpu_instance, compute_instance = (
             _number(_text(row, tag, what), what) for tag in ("index", "gpu_instance_id", "compute_instance_id")

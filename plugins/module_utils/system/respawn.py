@@ -8,7 +8,6 @@ Source: proc(5), /proc/PID/task/TID/children (not in every kernel).
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import Collection, Dict, List, Optional
 
@@ -32,11 +31,6 @@ class NewChild:
             self.child.pid,
             self.child.name,
         )
-
-
-def boot_ticks() -> int:
-    """Now, in the unit of start times: clock ticks after boot."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def new_children(procfs: ProcFs, parents: Dict[int, int], known: Collection[int], since: int) -> List[NewChild]:

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
-from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import boot_ticks, new_children
+from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import new_children
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeProc
 
 
@@ -67,7 +67,7 @@ def test_a_shell_in_a_loop():
     try:
         identity = procfs.identity(shell.pid)
         first = _wait(lambda: new_children(procfs, {shell.pid: identity.start_time}, (), identity.start_time))
-        since = boot_ticks() - 1
+        since = ProcFs().ticks_now() - 1
         os.kill(first[0].child.pid, signal.SIGKILL)
         second = _wait(
             lambda: new_children(procfs, {shell.pid: identity.start_time}, {first[0].child.pid}, since),
