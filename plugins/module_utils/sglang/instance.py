@@ -18,6 +18,10 @@ UNIT_DIR = "/etc/systemd/system"
 SYSTEMD = "systemd"
 PROCESS = "process"
 
+# The variable that every process of a server inherits: it tells whose a process is whose parent, session and
+# control group no longer do.
+MARKER = "INFEROPS_SGLANG_INSTANCE"
+
 # The name becomes part of file names and of a unit's name, where other characters would need escaping.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 
@@ -79,6 +83,10 @@ class InstancePaths:
         """Symbolic link to the release that was proven last."""
         return self.base_dir / "last_good"
 
+    def release_dir(self, release_id: str) -> Path:
+        """Folder of one release: release.json, and what belongs to it."""
+        return self.releases_dir / release_id
+
     # -- process manager
 
     @property
@@ -107,6 +115,11 @@ class InstancePaths:
     def secret_args_file(self) -> Path:
         """Arguments of the server that must not stand in a command line (YAML, for --config)."""
         return self.instance_etc_dir / "secrets.yaml"
+
+    @property
+    def container_name(self) -> str:
+        """The container, where the server runs in one."""
+        return f"sglang-{self.instance}"
 
     @property
     def unit_name(self) -> str:

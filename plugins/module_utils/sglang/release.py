@@ -36,6 +36,10 @@ class Release:
     command is complete (interpreter first); stop_timeout is in seconds; created is a UTC time in
     ISO 8601; requested, effective and adjusted map SGLang's argument names to values; gpus are UUIDs.
     secret_args maps option names without dashes to values that must not stand in a command line.
+    container says in which image the command runs (see container_run), {} for none; files maps names of
+    further files that the server reads, kept beside release.json, to their content; patches are the
+    changed files of the installed SGLang (see patches); origin is "adopted" for a release that was made
+    from a server which somebody had started by hand, "" otherwise.
     """
 
     id: str
@@ -55,6 +59,10 @@ class Release:
     adjusted: Dict[str, Any] = field(default_factory=dict)
     sglang_version: str = ""
     gpus: List[str] = field(default_factory=list)
+    container: Dict[str, Any] = field(default_factory=dict)
+    files: Dict[str, str] = field(default_factory=dict)
+    patches: List[Dict[str, Any]] = field(default_factory=list)
+    origin: str = ""
 
     def to_dict(self) -> Dict[str, Any]:
         """What stands in the file, secrets included."""
@@ -100,6 +108,10 @@ _TYPES: Dict[str, Any] = {
     "adjusted": dict,
     "sglang_version": str,
     "gpus": list,
+    "container": dict,
+    "files": dict,
+    "patches": list,
+    "origin": str,
 }
 _REQUIRED = ("id", "created", "instance", "manager", "command")
 
@@ -123,7 +135,7 @@ def parse_release(text: str) -> Release:
             raise ValueError(f"{name} has the wrong type: {type(value).__name__}")
     if not known["command"] or not all(isinstance(word, str) for word in known["command"]):
         raise ValueError("command is not a list of words")
-    for name in ("environment", "secret_args"):
+    for name in ("environment", "secret_args", "files"):
         if not all(isinstance(value, str) for value in known.get(name, {}).values()):
             raise ValueError(f"{name} has a value that is no string")
     return Release(**known)
