@@ -26,7 +26,7 @@ description:
   - Never ended are the module itself and all its parents, PIDs up to 2, the daemons of the NVIDIA driver (persistence
     daemon, DCGM host engine and exporter, fabric manager, NVLink subnet manager, IMEX, power daemon, MPS control daemon
     and server), NVIDIA System Management, X servers, desktops and display managers, as told from their executables and
-    systemd units, and whoever the options O(protect_users) to O(protect_containers) and O(allow_users) to
+    systemd units, and whoever the options O(protect_users) to O(protect_sessions) and O(allow_users) to
     O(allow_containers) name.
   - Nobody is ended in circles. A process that comes back after it was ended (its unit has C(Restart=always), its
     container a restart policy, supervisord or another parent starts it anew) is left alone, and the task fails and
@@ -110,6 +110,14 @@ options:
     description: Never end processes in these containers or guests. See O(allow_containers) for the forms.
     type: list
     elements: str
+    default: []
+  protect_sessions:
+    description:
+      - Never end processes of these sessions, each given as the PID of the process that began it (the column C(SID) of
+        C(ps)).
+      - A server that M(inferops.sglang.sglang_process) runs has a session of its own, with all its workers.
+    type: list
+    elements: int
     default: []
   stop_services:
     description:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whom an operator means: processes by user, executable, systemd unit or container.
+"""Whom an operator means: processes by user, executable, systemd unit, container or session.
 
 Never by the process's name, which any program can set.
 """
@@ -56,15 +56,20 @@ def container_matches(container: Container, wanted: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Who:
-    """Some processes; empty: none.  uids are user ids, the rest are entries as the options take them."""
+    """Some processes; empty: none.
+
+    uids are user ids, sessions the PIDs of the processes that began them; the rest are entries as the
+    options take them.
+    """
 
     uids: FrozenSet[int] = frozenset()
     executables: Tuple[str, ...] = ()
     units: Tuple[str, ...] = ()
     containers: Tuple[str, ...] = ()
+    sessions: FrozenSet[int] = frozenset()
 
     def match(self, process: ProcessInfo) -> Tuple[str, str]:
-        """By which option's kind (users, executables, units, containers) and entry a process is meant.
+        """By which option's kind (users, executables, sessions, units, containers) and entry a process is meant.
 
         Two empty strings where it is not.  A unit inside a container is the container's own affair: it
         is not compared with units of the host.
@@ -74,6 +79,8 @@ class Who:
         entry = executable_matches(process.exe, self.executables)
         if entry:
             return "executables", entry
+        if process.session in self.sessions:
+            return "sessions", str(process.session)
         if process.container is not None:
             entry = container_matches(process.container, self.containers)
             return ("containers", entry) if entry else ("", "")

@@ -67,6 +67,7 @@ def reclaim_spec() -> Spec:
         "protect_executables": _strings(),
         "protect_units": _strings(),
         "protect_containers": _strings(),
+        "protect_sessions": {"type": "list", "elements": "int", "default": []},
         "stop_services": {"type": "bool", "default": False},
         "service_timeout": {"type": "float", "default": 90.0},
         "stop_mps": {"type": "bool", "default": False},
@@ -129,6 +130,9 @@ def check_reclaim(params: Mapping[str, Any]) -> None:
     _seconds(params, "kill_timeout", above=0.0)
     _seconds(params, "service_timeout", above=0.0)
     _executables(params, "protect_executables")
+    for session in params["protect_sessions"]:
+        if session < 1:
+            _reject("protect_sessions", session, "give the PID of the process that began the session")
     for option in ("units", "protect_units", "containers", "protect_containers"):
         _patterns(params, option)
     try:
@@ -184,7 +188,7 @@ def limits_from(params: Mapping[str, Any], allowance: Allowance) -> Limits:
 
 
 def who_from(params: Mapping[str, Any], verb: str) -> Who:
-    """Whom the options VERB_users, VERB_executables, VERB_units and VERB_containers name.
+    """Whom the options VERB_users, VERB_executables, VERB_units, VERB_containers and VERB_sessions name.
 
     Raises GpuError for a user that does not exist.
     """
@@ -193,6 +197,7 @@ def who_from(params: Mapping[str, Any], verb: str) -> Who:
         executables=tuple(params[verb + "_executables"]),
         units=tuple(params[verb + "_units"]),
         containers=tuple(params[verb + "_containers"]),
+        sessions=frozenset(params.get(verb + "_sessions", ())),
     )
 
 

@@ -68,6 +68,9 @@ def test_by_option():
     assert "protect_users" in protection.reason(process(900, uid=1001, user="cache"))
     assert "weight-cache" in protection.reason(process(900, exe="/any/where/weight-cache"))
     assert "/opt/x/bin/serve" in protection.reason(process(900, exe="/opt/x/bin/serve"))
+    assert "protect_sessions (880)" in Protection(frozenset(), frozenset(), Who(sessions=frozenset([880]))).reason(
+        process(900, session=880)
+    )
     assert "protect_units (llm-*)" in protection.reason(process(900, unit="llm-cache.service"))
     assert protection.reason(process(900, exe="/opt/y/bin/serve")) == ""
 
