@@ -55,6 +55,11 @@ simulated: $(TEST_ENVIRONMENT) links simulator ## modules on real processes with
 	@$(TOOLING)/need-packages gcc libc6-dev procps
 	@part=simulated; $(PYTEST) tests/simulator tests/simulated
 
+.PHONY: parsers
+parsers: $(TEST_ENVIRONMENT) links ## preflight against the parsers of real SGLang releases
+	@$(IN_VENV) python tests/parsers/releases.py $(BUILD)/parsers
+	@part=parsers; $(PYTEST) tests/parsers
+
 .PHONY: lint
 lint: $(TEST_ENVIRONMENT) links tree ## all linters
 	@$(IN_VENV) $(TOOLING)/lint $(LINKS) $(COPY)

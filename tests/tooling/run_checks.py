@@ -30,7 +30,7 @@ AT_A_TIME = 2
 PREPARATION = ("venv", "hosts-root")
 SHARED = ("links", "tree", "simulator")
 # Those that fail fast come first; of the others, the long ones.
-PARTS = ("unit", "lint", "molecule", "sanity", "simulated")
+PARTS = ("unit", "lint", "molecule", "sanity", "simulated", "parsers")
 
 
 @dataclass

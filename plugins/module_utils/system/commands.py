@@ -57,11 +57,17 @@ class Completed:
         return lines[-1] if lines else "exit status %s" % self.rc
 
 
-def run(argv: Sequence[str], timeout: float, input: str = "", env: Optional[Mapping[str, str]] = None) -> Completed:
+def run(
+    argv: Sequence[str],
+    timeout: float,
+    input: str = "",
+    env: Optional[Mapping[str, str]] = None,
+    inherit: bool = True,
+) -> Completed:
     """Run a program without a shell, in a session of its own, and never raise for what it does.
 
     timeout is in seconds; a second more may pass until it is given up.  env is added to the environment;
-    messages come untranslated.
+    messages come untranslated.  Without inherit, env is the whole environment, as it is.
     """
     try:
         process = subprocess.Popen(
@@ -69,7 +75,7 @@ def run(argv: Sequence[str], timeout: float, input: str = "", env: Optional[Mapp
             stdin=subprocess.PIPE if input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment(env or {}),
+            env=_environment(env or {}) if inherit else dict(env or {}),
             cwd="/",
             start_new_session=True,
         )

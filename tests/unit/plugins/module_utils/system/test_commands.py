@@ -39,6 +39,12 @@ def test_the_environment_is_added_to_and_untranslated():
     assert "/usr/sbin" in path.split(":")
 
 
+def test_an_environment_can_be_all_there_is():
+    code = "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"  # which Python sets itself
+    assert python(code, env={"X": "1"}, inherit=False).out == "['X']\n"
+    assert python(code, inherit=False).out == "[]\n"
+
+
 def test_a_signal_is_a_negative_status():
     assert python("import os; os.kill(os.getpid(), 15)").rc == -signal.SIGTERM
 
