@@ -13,13 +13,15 @@ version_added: 0.1.0
 author: ["inferops.sglang authors (@inferops)"]
 description:
   - Writes a configuration as a release, makes it the current one, remembers which one was proven, and goes back to
-    that one.
+    that one or to any other that is kept.
   - A release is a folder below C(STATE_DIR/INSTANCE/releases). The link C(current) names the release that the manager
     starts, C(last_good) the one that was proven last.
   - With O(manager=systemd) it also writes the unit C(sglang-INSTANCE.service) and its environment file. Changes of your
     own belong into drop-ins of the unit, which are left alone.
+  - Brings patched files into the installed SGLang, and takes them out with the first release that has none, unless
+    another server of the host wants them. See O(patches).
   - Starts and stops nothing. A unit that was rewritten needs C(daemon_reload) of M(ansible.builtin.systemd_service).
-  - Each file is replaced whole or not at all.
+  - Each file is replaced whole or not at all. A task that was killed half-way is finished by the next one.
 extends_documentation_fragment:
   - inferops.sglang.sglang_instance
 options:
@@ -27,10 +29,20 @@ options:
     description:
       - V(present) makes the given configuration the current release. Nothing changes where it is that already.
       - V(proven) remembers the current release as the last good one, and removes old releases.
-      - V(restored) makes the last good release the current one again, also where the current one cannot be read.
+      - V(restored) makes an earlier release the current one again, also where the current one cannot be read. See
+        O(release). Its own manager counts, and not O(manager).
+      - V(inspected) lists the releases and changes nothing.
     type: str
-    choices: [present, proven, restored]
+    choices: [present, proven, restored, inspected]
     default: present
+  release:
+    description:
+      - With O(state=restored), the release to go back to. Empty means the one that was proven last.
+      - V(previous) means the newest proven one that is not the current one. Where the current one is proven but was
+        not proven last, a return to it was begun and not finished, and it is meant again.
+      - Otherwise an ID of RV(releases), or the beginning of one.
+    type: str
+    default: ''
   etc_dir:
     description: Folder of the files that the server and its unit read, with a folder for each server. An absolute path.
     type: path
@@ -105,8 +117,74 @@ options:
     type: list
     elements: str
     default: []
+  container:
+    description:
+      - In which container the server runs, as RV(inferops.sglang.sglang_preflight#module:sglang.container). Empty for
+        none.
+    type: dict
+    default: {}
+  files:
+    description:
+      - Further files that the server reads. Names without folders, and their contents.
+      - They lie beside the release. O(command) names them as C(STATE_DIR/INSTANCE/current/NAME).
+      - Everybody on the host can read them, so they are no place for secrets.
+    type: dict
+    default: {}
+  patches:
+    description:
+      - Files of the installed SGLang that are replaced while the release is the current one.
+      - What was there is kept in C(STATE_DIR/.patches), before anything is replaced. It comes back, with owner and
+        mode, when no server of the host wants the patch any more.
+      - A file that is neither as released nor as this module left it fails the task before anything is written.
+      - With O(container), nothing outside the release is written, since the patched files are mounted into the
+        container.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      src:
+        description: File on the controller, found like the O(ansible.builtin.copy#module:src) of a copy. UTF-8.
+        type: str
+        default: ''
+      content:
+        description: Content of the patched file. Filled in from O(patches[].src).
+        type: str
+      target:
+        description: File to replace, from the folder on that holds the package.
+        type: str
+        required: true
+      path:
+        description:
+          - Where that file lies on the host, or in the container, as
+            RV(inferops.sglang.sglang_preflight#module:sglang.patches).
+          - Required for O(state=present).
+        type: str
+        default: ''
+      sha256_before:
+        description: SHA-256 of the file as released, in hexadecimal.
+        type: str
+        required: true
+      sha256_after:
+        description: SHA-256 that the content must have, in hexadecimal. Empty means any.
+        type: str
+        default: ''
+  origin:
+    description:
+      - Where the configuration came from. V(adopted) is for a server that somebody had started by hand. Stored.
+    type: str
+    choices: ['', adopted]
+    default: ''
+  proof:
+    description:
+      - With O(state=proven), what was measured. Stored beside the release.
+      - C(ready_after), seconds from the start to readiness; C(accept_length), accepted tokens a step; C(version), as
+        the server reported it; C(phases), a list of C(name) and C(seconds).
+    type: dict
+    default: {}
   keep:
-    description: With O(state=proven), how many releases stay, at least 1. The proven release always does.
+    description:
+      - With O(state=proven), how many releases stay, at least 1. The current and the proven one always do, and those
+        whose patches are in the installed SGLang.
     type: int
     default: 10
   replace_foreign:
@@ -121,7 +199,7 @@ attributes:
     description: Reads and checks everything and writes nothing.
   diff_mode:
     support: full
-    description: Shows the release before and after, without secrets.
+    description: Shows the release before and after, without secrets, and what patches change.
   platform:
     support: full
     platforms: linux
@@ -154,6 +232,15 @@ EXAMPLES = r"""
 - name: Go back to what worked last
   inferops.sglang.sglang_release:
     state: restored
+
+- name: Go back to what worked before
+  inferops.sglang.sglang_release:
+    state: restored
+    release: previous
+
+- name: List what there is to go back to
+  inferops.sglang.sglang_release:
+    state: inspected
 """
 
 RETURN = r"""
@@ -163,12 +250,14 @@ release:
   type: dict
   contains:
     id:
-      description: Its name, time of writing in UTC and a part of the hash of its content.
+      description:
+        - Its name, time of writing in UTC and a part of the hash of its content.
+        - Null with O(state=inspected) where there is none.
       returned: always
       type: str
       sample: 20261130T104500Z-5d41402a
     path:
-      description: Its file.
+      description: Its file. Null where there is none.
       returned: always
       type: str
       sample: /var/lib/sglang/main/releases/20261130T104500Z-5d41402a/release.json
@@ -183,7 +272,9 @@ release:
       type: str
       sample: 20261129T180000Z-7d793037
     restart_needed:
-      description: Whether another release became the current one, so that a running server is not of it.
+      description:
+        - Whether a server that runs already may have been started from something else, since another release became the
+          current one, or a file that it is started from changed.
       returned: always
       type: bool
       sample: true
@@ -193,31 +284,121 @@ files:
   type: list
   elements: str
   sample: [/etc/sglang/main/environment, /etc/systemd/system/sglang-main.service]
+patched:
+  description: Files of installed SGLangs that were replaced. In check mode, those that would be.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: The file.
+      returned: always
+      type: str
+      sample: /opt/sglang/lib/python3.12/site-packages/sglang/srt/speculative/eagle_worker_v2.py
+    restored:
+      description: Whether it is as released again.
+      returned: always
+      type: bool
+      sample: false
 removed:
-  description: IDs of old releases that were removed. In check mode, those that would be.
+  description:
+    - Folders of old releases, and of those that a killed run left unfinished, that were removed. In check mode, those
+      that would be.
   returned: success
   type: list
   elements: str
   sample: []
+releases:
+  description: The releases that are kept, newest first.
+  returned: with O(state=inspected)
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Its name.
+      returned: always
+      type: str
+      sample: 20261130T104500Z-5d41402a
+    created:
+      description: When it was written, UTC in ISO 8601. Null where it cannot be read.
+      returned: always
+      type: str
+      sample: '2026-11-30T10:45:00Z'
+    current:
+      description: Whether it is the one that the manager starts.
+      returned: always
+      type: bool
+      sample: true
+    last_good:
+      description: Whether it was proven last.
+      returned: always
+      type: bool
+      sample: true
+    proven:
+      description: Whether it was proven, or served when it was taken over.
+      returned: always
+      type: bool
+      sample: true
+    origin:
+      description: V(adopted) where it was made from a server that somebody had started by hand.
+      returned: always
+      type: str
+      sample: ''
+    version:
+      description: Version of SGLang. Empty where it is not known.
+      returned: always
+      type: str
+      sample: 0.5.17
+    requested:
+      description: What was asked for, without secrets.
+      returned: always
+      type: dict
+      sample: {speculative_algorithm: EAGLE3, speculative_num_steps: 3}
+    accept_length:
+      description: Accepted tokens a step when it was proven. Null where that is not known.
+      returned: always
+      type: float
+      sample: 2.8
+    ready_after:
+      description: Seconds from the start to readiness when it was proven. Null where that is not known.
+      returned: always
+      type: float
+      sample: 541.2
+    broken:
+      description: Why it cannot be read.
+      returned: only where that is so
+      type: str
+      sample: The release /var/lib/sglang/main/releases/... cannot be used.
 """
 
 import json
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Mapping, Optional
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import Settings, check_secret_args
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import failures
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import user_id
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import (
+    ContainerError,
+    ContainerSettings,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked, user_id
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     ETC_DIR,
+    PROCESS,
     UNIT_DIR,
     InstanceError,
     InstancePaths,
     instance_options,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches import (
+    PatchError,
+    patch_options,
+    patches_from,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     REDACTED,
     redact_text,
@@ -230,21 +411,34 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
     ReleaseError,
     read_current,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_folder import (
+    check_file_names,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_list import (
+    ADOPTED,
+    linked_id,
+    list_releases,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_proof import proof_at
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_store import (
     Plan,
     apply,
-    linked_id,
     plan_present,
     plan_proven,
     plan_restored,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.shared_install import sharing_warnings
+
+# Seconds to wait for another task that writes releases on this host.
+_LOCK_TIMEOUT = 60.0
 
 
 def argument_spec() -> Dict[str, Dict[str, Any]]:
     """The options of the module."""
     return dict(
         instance_options(),
-        state={"type": "str", "choices": ["present", "proven", "restored"], "default": "present"},
+        state={"type": "str", "choices": ["present", "proven", "restored", "inspected"], "default": "present"},
+        release={"type": "str", "default": ""},
         etc_dir={"type": "path", "default": ETC_DIR},
         unit_dir={"type": "path", "default": UNIT_DIR},
         command={"type": "list", "elements": "str"},
@@ -261,13 +455,21 @@ def argument_spec() -> Dict[str, Dict[str, Any]]:
         adjusted={"type": "dict", "default": {}},
         sglang_version={"type": "str", "default": ""},
         gpus={"type": "list", "elements": "str", "default": []},
+        container={"type": "dict", "default": {}},
+        files={"type": "dict", "default": {}},
+        patches=patch_options(),
+        origin={"type": "str", "choices": ["", ADOPTED], "default": ""},
+        proof={"type": "dict", "default": {}},
         keep={"type": "int", "default": 10},
         replace_foreign={"type": "bool", "default": False},
     )
 
 
-def wanted_release(params: Mapping[str, Any], paths: InstancePaths) -> Release:
-    """The release that the options describe, without id and time.  Raises ReleaseError."""
+def wanted_release(params: Mapping[str, Any], paths: InstancePaths) -> Tuple[Release, Dict[str, str]]:
+    """The release that the options describe, without id and time, and the contents of its patches by checksum.
+
+    Raises ReleaseError.
+    """
     if params["user"] and user_id(params["user"]) is None:
         raise ReleaseError(f"user {params['user']!r} does not exist on this host: create it, or name another one.")
     environment = environment_from(params["environment"])
@@ -281,20 +483,36 @@ def wanted_release(params: Mapping[str, Any], paths: InstancePaths) -> Release:
     if secret_args:
         command += ["--config", str(paths.secret_args_file)]
     _check_nothing_blank(command, environment, secret_args)
-    return Release(
+    container = _container(params)
+    files = {str(name): str(content) for name, content in params["files"].items()}
+    check_file_names(files)
+    patches = sorted(patches_from(params["patches"]), key=lambda patch: patch.target)
+    release = Release(
         id="",
         created="",
         command=command,
         environment=environment,
         secret_args=secret_args,
+        container=container,
+        files=files,
+        patches=[patch.to_release() for patch in patches],
         **{
             name: params[name]
             for name in (
                 *("instance", "manager", "user", "working_directory", "stop_timeout", "host", "port"),
-                *("requested", "effective", "adjusted", "sglang_version", "gpus"),
+                *("requested", "effective", "adjusted", "sglang_version", "gpus", "origin"),
             )
         },
     )
+    return release, {patch.sha256_after: patch.content for patch in patches}
+
+
+def _container(params: Mapping[str, Any]) -> Dict[str, Any]:
+    if not params["container"]:
+        return {}
+    if params["manager"] == PROCESS:
+        raise ReleaseError("container needs manager=systemd: its unit runs the container. Choose that manager.")
+    return ContainerSettings.from_dict(params["container"]).to_dict()
 
 
 def _check_nothing_blank(command: List[str], environment: Dict[str, str], secret_args: Dict[str, str]) -> None:
@@ -322,46 +540,53 @@ def check_numbers(params: Mapping[str, Any]) -> None:
 def make_plan(params: Mapping[str, Any], paths: InstancePaths, now: datetime) -> Plan:
     """What has to be done.  Raises ReleaseError."""
     if params["state"] == "restored":
-        return plan_restored(paths, params["manager"], params["replace_foreign"])
+        return plan_restored(paths, params["replace_foreign"], params["release"])
     if params["state"] == "proven":
-        return plan_proven(paths, params["keep"])
-    return plan_present(wanted_release(params, paths), paths, now, params["replace_foreign"])
+        try:
+            proof = proof_at(params["proof"], now)
+        except ValueError as error:
+            raise ReleaseError(f"proof: {error}.") from None
+        return plan_proven(paths, params["keep"], proof)
+    wanted, patch_texts = wanted_release(params, paths)
+    return plan_present(wanted, paths, now, params["replace_foreign"], patch_texts)
 
 
 def _shown(release: Optional[Release], link: str) -> str:
-    return "" if release is None else json.dumps({link: release.shown()}, indent=2, sort_keys=True) + "\n"
+    if release is None:
+        return ""
+    # The contents of files are shown one by one.
+    shown = dict(release.shown(), files=sorted(release.files))
+    return json.dumps({link: shown}, indent=2, sort_keys=True) + "\n"
 
 
 def difference(plan: Plan, paths: InstancePaths, before: Optional[Release]) -> List[Dict[str, str]]:
     """Before and after, as the user may see it."""
     secrets = secrets_of(plan.release.command, plan.release.environment) | set(plan.release.secret_args.values())
     shown = [
-        {
-            "before_header": str(paths.current_link),
-            "after_header": str(paths.current_link),
-            "before": redact_text(_shown(before, "current"), secrets),
-            "after": redact_text(_shown(plan.release, "current"), secrets),
-        }
+        _pair(
+            paths.current_link,
+            redact_text(_shown(before, "current"), secrets),
+            redact_text(_shown(plan.release, "current"), secrets),
+        )
+    ]
+    old, new = ({} if before is None else before.files), plan.release.files
+    shown += [
+        _pair(paths.current_link / name, old.get(name, ""), new.get(name, ""))
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
     ]
     shown += [
-        {
-            "before_header": str(item.path),
-            "after_header": str(item.path),
-            "before": "",
-            "after": "(content is not shown)\n",
-        }
-        for item in plan.files
+        _pair(change.path, change.before.decode("utf-8", "replace"), change.after.decode("utf-8", "replace"))
+        for change in plan.patches.files
     ]
+    shown += [_pair(item.path, "", "(content is not shown)\n") for item in plan.files]
     if plan.last_good:
-        shown.append(
-            {
-                "before_header": str(paths.last_good_link),
-                "after_header": str(paths.last_good_link),
-                "before": f"{linked_id(paths.last_good_link) or ''}\n",
-                "after": f"{plan.last_good}\n",
-            }
-        )
+        shown.append(_pair(paths.last_good_link, f"{linked_id(paths.last_good_link) or ''}\n", f"{plan.last_good}\n"))
     return shown
+
+
+def _pair(path: Any, before: str, after: str) -> Dict[str, str]:
+    return {"before_header": str(path), "after_header": str(path), "before": before, "after": after}
 
 
 def _before(paths: InstancePaths) -> Optional[Release]:
@@ -378,20 +603,36 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     paths = InstancePaths(
         params["instance"], params["state_dir"], etc_dir=params["etc_dir"], unit_dir=params["unit_dir"]
     )
-    plan = make_plan(params, paths, datetime.now(timezone.utc))
-    previous = linked_id(paths.current_link)
+    if params["state"] == "inspected":
+        return inspect(paths)
+    if module.check_mode:
+        return deploy(module, paths)
+    # Patches are common to all instances: two tasks must not decide upon the same files at once.
+    with locked(Path(params["state_dir"]), _LOCK_TIMEOUT):
+        return deploy(module, paths)
+
+
+def deploy(module: AnsibleModule, paths: InstancePaths) -> Dict[str, Any]:
+    """Make the releases as they shall be.  Raises ReleaseError, OSError."""
+    plan = make_plan(module.params, paths, datetime.now(timezone.utc))
     # What the release holds may be secret too, when it was not given to this run.
     settle_hidden_values(module.no_log_values, plan.release.environment, plan.release.secret_args)
+    changed_sources = [change.path for change in plan.patches.files]
+    for text in sharing_warnings(plan.release, paths, changed_sources):
+        module.warn(text)
+    for path in plan.patches.forgotten:
+        module.warn(f"{path} is not as its patch left it: somebody else has replaced it, so it stays as it is.")
     result: Dict[str, Any] = {
         "changed": plan.changes,
         "files": [str(item.path) for item in plan.files],
+        "patched": [{"path": str(change.path), "restored": not change.forward} for change in plan.patches.files],
         "removed": [folder.name for folder in plan.remove],
         "release": {
             "id": plan.release.id,
-            "path": str(paths.releases_dir / plan.release.id / FILE_NAME),
-            "previous_id": previous,
+            "path": str(paths.release_dir(plan.release.id) / FILE_NAME),
+            "previous_id": linked_id(paths.current_link),
             "last_good_id": plan.last_good or linked_id(paths.last_good_link),
-            "restart_needed": bool(plan.current),
+            "restart_needed": plan.restart_needed,
         },
     }
     if module._diff and plan.changes:
@@ -399,6 +640,25 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     if not module.check_mode:
         apply(plan, paths)
     return result
+
+
+def inspect(paths: InstancePaths) -> Dict[str, Any]:
+    """What there is.  Raises OSError."""
+    current = linked_id(paths.current_link)
+    return {
+        "changed": False,
+        "files": [],
+        "patched": [],
+        "removed": [],
+        "releases": [entry.to_dict() for entry in list_releases(paths)],
+        "release": {
+            "id": current,
+            "path": None if current is None else str(paths.release_dir(current) / FILE_NAME),
+            "previous_id": current,
+            "last_good_id": linked_id(paths.last_good_link),
+            "restart_needed": False,
+        },
+    }
 
 
 def main() -> None:
@@ -411,7 +671,7 @@ def main() -> None:
     settle_hidden_values(module.no_log_values, module.params["environment"], module.params["secret_args"])
     try:
         result = run(module)
-    except (ReleaseError, InstanceError) as error:
+    except (ReleaseError, InstanceError, PatchError, ContainerError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         name = error.filename or "A file"

@@ -113,6 +113,7 @@ _TYPES: Dict[str, Any] = {
     "patches": list,
     "origin": str,
 }
+_PATCH = ("target", "path", "sha256_before", "sha256_after")
 _REQUIRED = ("id", "created", "instance", "manager", "command")
 
 
@@ -138,6 +139,9 @@ def parse_release(text: str) -> Release:
     for name in ("environment", "secret_args", "files"):
         if not all(isinstance(value, str) for value in known.get(name, {}).values()):
             raise ValueError(f"{name} has a value that is no string")
+    for patch in known.get("patches", []):
+        if not isinstance(patch, Mapping) or not all(isinstance(patch.get(name), str) for name in _PATCH):
+            raise ValueError(f"patches has an element without {', '.join(_PATCH)}")
     return Release(**known)
 
 

@@ -9,8 +9,10 @@ import os
 import pytest
 import yaml
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.modules import sglang_release
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang import installation
 
 
 @pytest.fixture
@@ -83,11 +85,15 @@ def test_check_mode_says_the_same_and_writes_nothing(release, paths, state):
     assert planned["release"]["previous_id"] == done["release"]["previous_id"]
 
 
-def test_every_returned_key_is_documented(release):
+def test_every_returned_key_is_documented(release, paths):
     documented = yaml.safe_load(sglang_release.RETURN)
-    result = release()[1]
-    assert set(result) - {"changed", "invocation", "warnings", "deprecations"} == set(documented)
-    assert set(result["release"]) == set(documented["release"]["contains"])
+    common = {"changed", "invocation", "warnings", "deprecations"}
+    for state, only in (("present", set()), ("proven", set()), ("restored", set()), ("inspected", {"releases"})):
+        result = release(state)[1]
+        assert set(result) - common == set(documented) - {"releases"} | only
+        assert set(result["release"]) == set(documented["release"]["contains"])
+    (entry,) = result["releases"]
+    assert set(entry) == set(documented["releases"]["contains"]) - {"broken"}
 
 
 def test_every_option_is_documented():
@@ -230,3 +236,174 @@ def test_values_arrive_as_they_are(release, paths):
         90.0,
     )
     assert (stored["format"], stored["manager"], stored["sglang_version"]) == (1, "process", "0.5.17")
+
+
+# -- any release
+
+
+def test_inspected_lists_releases_and_writes_nothing(release, paths):
+    code, nothing = release("inspected")
+    assert (code, nothing["changed"], nothing["releases"], nothing["release"]["id"]) == (0, False, [], None)
+    assert not paths.base_dir.exists()
+    first = release(steps=2, requested={"speculative_algorithm": "EAGLE3", "api_key": "k-s3cr3t"})[1]["release"]["id"]
+    release("proven", proof={"accept_length": 2.8, "ready_after": 541.2, "phases": [{"name": "w", "seconds": 3}]})
+    second = release(steps=3)[1]["release"]["id"]
+    before = everything(paths)
+    code, result = release("inspected")
+    assert (code, result["changed"]) == (0, False) and everything(paths) == before
+    entries = {entry["id"]: entry for entry in result["releases"]}
+    assert set(entries) == {first, second}
+    assert entries[first]["proven"] and entries[first]["last_good"] and not entries[first]["current"]
+    assert (entries[first]["accept_length"], entries[first]["ready_after"]) == (2.8, 541.2)
+    assert entries[second]["current"] and not entries[second]["proven"]
+    assert entries[first]["requested"] == {"speculative_algorithm": "EAGLE3"}
+    assert (result["release"]["id"], result["release"]["last_good_id"]) == (second, first)
+
+
+def test_inspected_survives_a_broken_release(release):
+    path = release()[1]["release"]["path"]
+    with open(path, "w") as stream:
+        stream.write("{")
+    code, result = release("inspected")
+    assert code == 0 and "not JSON" in result["releases"][0]["broken"]
+
+
+def test_restored_goes_to_any_release_that_is_kept(release, paths):
+    first = release(steps=2)[1]["release"]["id"]
+    release("proven")
+    second = release(steps=3)[1]["release"]["id"]
+    release("proven")
+    assert release("restored", release="previous")[1]["release"]["id"] == first
+    release("proven")
+    assert release("restored", release=second)[1]["release"]["id"] == second
+    code, result = release("restored", release="1999")
+    assert (
+        code == 1 and "has no release '1999'" in result["msg"] and first in result["msg"] and "proven" in result["msg"]
+    )
+
+
+def test_restored_takes_the_manager_of_the_release(release, paths):
+    release(steps=2, manager="process")
+    release("proven", manager="process")
+    code, result = release("restored", manager="systemd")
+    assert (code, result["changed"], result["files"]) == (0, False, [])
+    assert not paths.unit_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("proof", "part"), [({"ready_after": -1}, "proof: ready_after is -1"), ({"phases": [1]}, "proof: phases has 1")]
+)
+def test_a_proof_that_means_nothing(release, paths, proof, part):
+    release()
+    code, result = release("proven", proof=proof)
+    assert code == 1 and part in result["msg"] and not paths.last_good_link.exists()
+
+
+# -- files, containers, patches
+
+
+def test_files_are_written_beside_the_release_and_shown(release, paths):
+    release(files={"a.json": "1\n"})
+    code, result = release(files={"a.json": "2\n"}, diff=True)
+    assert code == 0 and (paths.current_link / "a.json").read_text() == "2\n"
+    (shown,) = [item for item in result["diff"] if item["after_header"].endswith("current/a.json")]
+    assert (shown["before"], shown["after"]) == ("1\n", "2\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"files": {"../x": ""}}, "files: '../x'"),
+        ({"files": {"release.json": ""}}, "files: 'release.json'"),
+        ({"container": {"engine": "docker"}, "manager": "process"}, "container needs manager=systemd"),
+        ({"container": {"engine": "docker"}}, "container: "),
+        ({"patches": [{"target": "x", "sha256_before": "0" * 64, "content": ""}]}, "patches: the target 'x'"),
+        ({"patches": [{"target": "sglang/x.py", "sha256_before": "0" * 64}]}, "has no content"),
+        ({"patches": [{"target": "sglang/x.py", "sha256_before": "0" * 64, "content": "1"}]}, "path of sglang/x.py"),
+    ],
+)
+def test_bad_files_containers_and_patches_are_named_and_nothing_is_written(release, paths, options, part):
+    code, result = release(**options)
+    assert code == 1 and part in result["msg"], result["msg"]
+    assert everything(paths) == {}
+
+
+@pytest.fixture
+def sglang(tmp_path):
+    return installation.Installation(tmp_path / "site-packages")
+
+
+def patch(sglang, text):
+    """A patch as the action plugin hands it over."""
+    stored = sglang.patch(text)
+    return {name: stored[name] for name in ("target", "path", "sha256_before")} | {"src": "p.py", "content": text}
+
+
+A = "worker = 'a'\n"
+
+
+def test_a_patch_comes_and_goes_and_is_shown(release, paths, sglang):
+    target = str(sglang.path(installation.WORKER))
+    release(steps=2)
+    release("proven")
+    checked = release(steps=2, patches=[patch(sglang, A)], check=True, diff=True)[1]
+    assert sglang.read() == installation.ORIGINALS and not (paths.base_dir.parent / ".patches").exists()
+    done = release(steps=2, patches=[patch(sglang, A)], diff=True)[1]
+    assert sglang.path(installation.WORKER).read_text() == A
+    for result in (checked, done):
+        assert result["patched"] == [{"path": target, "restored": False}] and result["release"]["restart_needed"]
+        (shown,) = [item for item in result["diff"] if item["after_header"] == target]
+        assert (shown["before"], shown["after"]) == (installation.ORIGINALS[installation.WORKER], A)
+    assert release(steps=2, patches=[patch(sglang, A)])[1]["changed"] is False
+    back = release("restored")[1]
+    assert back["patched"] == [{"path": target, "restored": True}]
+    assert sglang.read() == installation.ORIGINALS
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """What modules warn of."""
+    found = []
+    monkeypatch.setattr(sglang_release.AnsibleModule, "warn", lambda self, warning, **_options: found.append(warning))
+    return found
+
+
+def test_who_shares_the_installation_is_warned_of(release, sglang, warned):
+    release(steps=2, instance="other", port=30001)
+    assert warned == []
+    release(steps=2, patches=[patch(sglang, A)])
+    (warning,) = warned
+    assert "changes for other too" in warning and "/usr/bin/python3" in warning
+    warned.clear()
+    release(steps=3, instance="other", port=30001)
+    (warning,) = warned
+    assert "stays patched, as main wants it, and other" in warning
+    warned.clear()
+    release(steps=3, instance="third", port=30002, command=["/elsewhere/python3"])
+    assert warned == []
+
+
+def test_a_patch_that_another_server_wants_otherwise(release, sglang, paths):
+    release(steps=2, patches=[patch(sglang, A)])
+    before = everything(paths)
+    code, result = release(steps=2, instance="other", patches=[patch(sglang, "worker = 'b'\n")])
+    assert code == 1 and "patched otherwise for main" in result["msg"]
+    assert everything(paths) == before
+
+
+def test_an_upgraded_package_is_left_alone_and_told_of(release, sglang, warned):
+    release(steps=2, patches=[patch(sglang, A)])
+    sglang.reinstall(eagle_worker_v2="newer")
+    code, result = release(steps=2)
+    assert (code, result["patched"]) == (0, []) and "stays as it is" in warned[0]
+    assert sglang.path(installation.WORKER).read_text() == "newer"
+
+
+def test_another_run_on_the_same_host_is_waited_for(release, paths, monkeypatch):
+    release(steps=2)
+    monkeypatch.setattr(sglang_release, "_LOCK_TIMEOUT", 0.0)
+    with locked(paths.base_dir.parent, 1.0):
+        code, result = release(steps=3)
+        assert code == 1 and "another run has been writing there" in result["msg"]
+        assert release(steps=3, check=True)[0] == 0
+    assert release(steps=3)[0] == 0

@@ -68,3 +68,57 @@ def test_users():
 
 def test_no_file_is_no_text(tmp_path):
     assert files.read_text(tmp_path / "none") is None
+
+
+# -- replacing alike, what a crash leaves, locks
+
+
+def test_a_file_is_replaced_with_its_owner_and_mode(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("old")
+    path.chmod(0o750)
+    files.write_alike(path, b"\xff new", 1_000_000_000)
+    assert path.read_bytes() == b"\xff new"
+    assert path.stat().st_mode & 0o7777 == 0o750 and path.stat().st_mtime == 1_000_000_000
+    assert [item.name for item in tmp_path.iterdir()] == ["a.py"]
+
+
+def test_what_a_crash_leaves_is_known_by_its_name(tmp_path):
+    path = tmp_path / "a.json"
+    ours = [tmp_path / ".a.json.0123456789ab", tmp_path / ".a.json.ffffffffffff"]
+    ours[0].write_text("half")
+    ours[1].symlink_to("nowhere")
+    for name in (
+        ".a.json.swp",
+        ".b.json.0123456789ab",
+        "a.json.0123456789ab",
+        ".a.json.0123456789abc",
+        ".aXjson.0123456789ab",
+    ):
+        (tmp_path / name).write_text("theirs")
+    (tmp_path / ".a.json.aaaaaaaaaaaa").mkdir()
+    assert files.leftovers(path) == ours
+    assert files.leftovers(tmp_path / "none" / "a.json") == []
+
+
+def test_a_file_that_is_being_written_has_such_a_name(tmp_path, monkeypatch):
+    path, seen = tmp_path / "a.json", []
+    monkeypatch.setattr(files.os, "fsync", lambda _descriptor: seen.append(files.leftovers(path)))
+    files.write_text(path, "x", 0o644)
+    assert len(seen[0]) == 1 and files.leftovers(path) == []
+
+
+def test_one_at_a_time(tmp_path):
+    folder, slept, now = tmp_path / "state", [], [0.0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    with files.locked(folder, 5.0):
+        with pytest.raises(OSError, match="another run has been writing there for 1 s") as caught:
+            with files.locked(folder, 1.0, clock=lambda: now[0], sleep=sleep):
+                pass
+        assert caught.value.filename == str(folder) and 1.0 <= now[0] < 1.3 and slept
+    with files.locked(folder, 0.0):
+        pass
