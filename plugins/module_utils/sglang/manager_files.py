@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterable, List, Optional
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_run import client_environment
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import read_text
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError
@@ -31,7 +32,12 @@ class ManagerFile:
 
 
 def manager_files(release: Release, paths: InstancePaths, manager: str) -> List[ManagerFile]:
-    """The files that a manager needs.  Raises ReleaseError where systemd cannot express the release."""
+    """The files that a manager needs.  Raises ReleaseError for a release that it cannot run."""
+    if release.container and manager != SYSTEMD:
+        raise ReleaseError(
+            f"container is set and manager is {manager!r}: a container needs systemd as its manager. "
+            "Set manager to systemd, or remove container."
+        )
     files = []
     if release.secret_args:
         files.append(ManagerFile(paths.secret_args_file, _render_secret_args(release), 0o400, release.user))
@@ -39,10 +45,16 @@ def manager_files(release: Release, paths: InstancePaths, manager: str) -> List[
         try:
             unit = render(release, paths)
         except ValueError as error:
-            raise ReleaseError(f"command, user or working_directory cannot be put into a unit: {error}.") from None
-        files.append(ManagerFile(paths.environment_file, render_environment(release.environment), 0o600))
+            raise ReleaseError(f"{_rendered(release)} cannot be put into a unit: {error}.") from None
+        # Where an engine's client runs it, some variables would change what the client does.
+        environment = client_environment(release.environment) if release.container else release.environment
+        files.append(ManagerFile(paths.environment_file, render_environment(environment), 0o600))
         files.append(ManagerFile(paths.unit_file, unit, 0o644))
     return files
+
+
+def _rendered(release: Release) -> str:
+    return "container, user or paths" if release.container else "command, user or working_directory"
 
 
 def _render_secret_args(release: Release) -> str:

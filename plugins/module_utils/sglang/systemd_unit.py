@@ -8,8 +8,19 @@ Quoting follows systemd.service(5), systemd.syntax(7) and systemd.exec(5).
 from __future__ import annotations
 
 import re
-from typing import Mapping, Sequence
+from typing import List, Mapping, Sequence
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_run import (
+    clear_words,
+    daemon_unit,
+    end_words,
+    run_words,
+    stop_words,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import (
+    PODMAN,
+    ContainerSettings,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import version_tuple
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
@@ -19,6 +30,9 @@ HEADER = "# Written by inferops.sglang.sglang_release: changes here are lost, us
 
 # From this version on a server that was told to stop ends with status 0; before, it kills itself.
 _ENDS_WITH_ZERO = (0, 5, 19)
+# What an engine may take to stop a container beyond the time that the server gets, and to remove one (seconds).
+_ENGINE_SECONDS = 30.0
+_CLEARING_SECONDS = 90.0
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@-]+")
 
 
@@ -61,40 +75,27 @@ def quote_path(path: str) -> str:
     return path.replace("%", "%%")
 
 
+def quote_assignment(name: str, value: str) -> str:
+    """A value of Environment=, in which only specifiers, quotes and escapes are special."""
+    return '"' + "".join(_escape(char) for char in f"{name}={value}").replace("%", "%%") + '"'
+
+
 def render(release: Release, paths: InstancePaths) -> str:
-    """The unit of a release."""
+    """The unit of a release.  Raises ValueError where systemd or an engine cannot be told something of it."""
+    settings = ContainerSettings.from_dict(release.container) if release.container else None
     lines = [
         HEADER,
         "[Unit]",
         f"Description=SGLang server {release.instance}",
         "Wants=network-online.target",
         "After=network-online.target",
+        *(_needs(settings) if settings else []),
         "",
         "[Service]",
         "# Readiness is proven by requests to the server; systemd only runs it.",
         "Type=exec",
-        f"ExecStart={quote_command(release.command)}",
-        f"EnvironmentFile={quote_path(str(paths.environment_file))}",
-    ]
-    if release.user:
-        lines.append(f"User={quote_path(release.user)}")
-    if release.working_directory:
-        lines.append(f"WorkingDirectory={quote_path(release.working_directory)}")
-    lines += [
-        "# The main process lets its workers finish their requests: it alone gets the first signal.",
-        "KillMode=mixed",
-        "KillSignal=SIGTERM",
-        f"TimeoutStopSec={_seconds(release.stop_timeout)}",
+        *(_container(settings, release, paths) if settings else _plain(release, paths)),
         "SendSIGKILL=yes",
-    ]
-    if not _ends_with_zero(release.sglang_version):
-        lines += [
-            "# This version ends itself by SIGKILL when it was told to stop.",
-            "SuccessExitStatus=137 SIGKILL",
-        ]
-    lines += [
-        "# Loading a model takes as long as it takes.",
-        "TimeoutStartSec=infinity",
         "# A server that is started again and again hides why it died, and takes GPUs that are being freed.",
         "Restart=no",
         "LimitMEMLOCK=infinity",
@@ -105,6 +106,69 @@ def render(release: Release, paths: InstancePaths) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _plain(release: Release, paths: InstancePaths) -> List[str]:
+    """A server from an environment on the host: it is the main process of the unit."""
+    lines = [
+        f"ExecStart={quote_command(release.command)}",
+        f"EnvironmentFile={quote_path(str(paths.environment_file))}",
+        *(f"Environment={quote_assignment(name, value)}" for name, value in sorted(paths.markers.items())),
+    ]
+    if release.user:
+        lines.append(f"User={quote_path(release.user)}")
+    if release.working_directory:
+        lines.append(f"WorkingDirectory={quote_path(release.working_directory)}")
+    lines += [
+        "# The main process lets its workers finish their requests: it alone gets the first signal.",
+        "KillMode=mixed",
+        "KillSignal=SIGTERM",
+        f"TimeoutStopSec={_seconds(release.stop_timeout)}",
+        "# Loading a model takes as long as it takes.",
+        "TimeoutStartSec=infinity",
+    ]
+    if not _ends_with_zero(release.sglang_version):
+        lines += [
+            "# This version ends itself by SIGKILL when it was told to stop.",
+            "SuccessExitStatus=137 SIGKILL",
+        ]
+    return lines
+
+
+def _needs(settings: ContainerSettings) -> List[str]:
+    """The unit of an engine that has a daemon: stopped after ours, and not without it."""
+    daemon = daemon_unit(settings)
+    return [f"Requires={daemon}", f"After={daemon}"] if daemon else []
+
+
+def _container(settings: ContainerSettings, release: Release, paths: InstancePaths) -> List[str]:
+    """A server in a container: the engine's client is the main process, and stopping goes through the engine."""
+    lines = [
+        "# What a loss of power left of this instance, and nothing that is not ours.",
+        f"ExecStartPre=-{quote_command(clear_words(settings, paths))}",
+        f"ExecStart={quote_command(run_words(settings, release, paths))}",
+        f"EnvironmentFile={quote_path(str(paths.environment_file))}",
+        f"ExecStop=-{quote_command(stop_words(settings, paths, release.stop_timeout))}",
+        "# Where the client was killed: the container may outlive it, or the engine believe that it does.",
+        f"ExecStopPost=-{quote_command(end_words(settings, paths, release.stop_timeout))}",
+    ]
+    if settings.engine == PODMAN:
+        lines += [
+            "# Podman makes control groups of its own below the unit's.",
+            "Delegate=yes",
+        ]
+    statuses = "143" if _ends_with_zero(release.sglang_version) else "137 143"
+    return [
+        *lines,
+        "KillMode=mixed",
+        "KillSignal=SIGTERM",
+        "# Longer than the engine waits before it kills.",
+        f"TimeoutStopSec={_seconds(release.stop_timeout + _ENGINE_SECONDS)}",
+        "# The server's own time does not count: the client has been started when the engine is asked.",
+        f"TimeoutStartSec={_seconds(_CLEARING_SECONDS)}",
+        "# Ended by SIGTERM before it had a handler for it, or as its version ends.",
+        f"SuccessExitStatus={statuses}",
+    ]
 
 
 def _seconds(value: float) -> str:

@@ -13,6 +13,7 @@ layer_build() {
     layer_nvml "$root"
     layer_simulator "$root"
     layer_sglang "$root"
+    layer_containers "$root"
     umount "$root"
 }
 

@@ -7,6 +7,8 @@
 # The folder's name holds a digest of this file: a changed recipe makes a new root.
 
 ROOT_PACKAGES=systemd,systemd-sysv,dbus,libpam-systemd,openssh-server,python3,sudo,iproute2,psmisc,procps
+# What runs servers in containers and in guests; catatonit is the init of podman's --init.
+ROOT_PACKAGES+=,podman,crun,catatonit,netavark,lxc
 
 # Units that a host without hardware, kernel or route to the outside only waits for.
 ROOT_MASKED_UNITS=(
@@ -18,6 +20,8 @@ ROOT_MASKED_UNITS=(
     systemd-modules-load.service systemd-sysctl.service
     systemd-networkd.service systemd-resolved.service systemd-timesyncd.service
     systemd-udev-trigger.service systemd-udevd.service
+    podman-auto-update.timer podman-auto-update.service podman-restart.service podman.service podman.socket
+    lxc.service lxc-monitord.service lxc-net.service
 )
 
 root_path() {

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_run import clear_words, end_words
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import ContainerSettings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_unit import (
     HEADER,
     is_ours,
+    quote_assignment,
     quote_command,
     quote_word,
     render,
@@ -20,6 +23,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_uni
 )
 
 PATHS = InstancePaths("main")
+SETTINGS = ContainerSettings("docker", "/usr/bin/docker", "i")
 ESCAPES = {
     "a": "\a",
     "b": "\b",
@@ -133,12 +137,14 @@ def test_the_unit():
         "Type=exec",
         "ExecStart=/usr/bin/python3 -m x",
         "EnvironmentFile=/etc/sglang/main/environment",
+        'Environment="INFEROPS_SGLANG_INSTANCE=main"',
+        'Environment="INFEROPS_SGLANG_STATE_DIR=/var/lib/sglang"',
         "KillMode=mixed",
         "KillSignal=SIGTERM",
         "TimeoutStopSec=90500ms",
-        "SendSIGKILL=yes",
-        "SuccessExitStatus=137 SIGKILL",
         "TimeoutStartSec=infinity",
+        "SuccessExitStatus=137 SIGKILL",
+        "SendSIGKILL=yes",
         "Restart=no",
         "LimitMEMLOCK=infinity",
         "LimitNOFILE=1048576",
@@ -161,6 +167,87 @@ def test_user_and_folder():
 def test_refuses_a_folder_that_would_add_a_setting():
     with pytest.raises(ValueError, match="line break"):
         render(release(working_directory="/srv\nUser=root"), PATHS)
+
+
+@given(WORDS)
+def test_any_value_of_a_variable_survives_quoting(value):
+    line = quote_assignment("NAME", value)
+    assert "\n" not in line
+    # The same as a word, but for the dollar sign, which means nothing here.
+    assert unquote(line.replace("$", "$$")) == ["NAME=" + value]
+
+
+def contained(engine, **changes):
+    container = ContainerSettings(engine, "/usr/bin/" + engine, "i", options=("--annotation", "50% $x"))
+    return settings(render(release(container=container.to_dict(), **changes), PATHS))
+
+
+def command_of(lines, name):
+    """The words of one of the unit's commands, without the '-' before a command that may fail."""
+    (value,) = [line.partition("=")[2] for line in lines if line.startswith(name + "=")]
+    return unquote(value[1:] if value.startswith("-") else value)
+
+
+def test_the_unit_around_docker():
+    lines = contained("docker", sglang_version="0.5.17", stop_timeout=90.5, user="1000", working_directory="/srv/x")
+    assert command_of(lines, "ExecStartPre") == clear_words(SETTINGS, PATHS)
+    assert command_of(lines, "ExecStart")[:3] == ["/usr/bin/docker", "run", "--rm"]
+    assert "50% $x" in command_of(lines, "ExecStart")
+    assert command_of(lines, "ExecStop") == ["/usr/bin/docker", "stop", "-t", "91", "sglang-main"]
+    assert command_of(lines, "ExecStopPost") == end_words(SETTINGS, PATHS, 90.5)
+    assert [line for line in lines if not line.startswith("Exec")] == [
+        "Description=SGLang server main",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        # It stops before the daemon does, with the time that it needs.
+        "Requires=docker.service",
+        "After=docker.service",
+        "Type=exec",
+        "EnvironmentFile=/etc/sglang/main/environment",
+        "KillMode=mixed",
+        "KillSignal=SIGTERM",
+        "TimeoutStopSec=120500ms",
+        "TimeoutStartSec=90000ms",
+        "SuccessExitStatus=137 143",
+        "SendSIGKILL=yes",
+        "Restart=no",
+        "LimitMEMLOCK=infinity",
+        "LimitNOFILE=1048576",
+        "WantedBy=multi-user.target",
+    ]
+
+
+def test_nothing_but_the_server_s_own_end_counts_as_the_unit_s():
+    lines = contained("docker")
+    assert [line.partition("=")[0] for line in lines if re.match("Exec[A-Za-z]+=-", line)] == [
+        "ExecStartPre",
+        "ExecStop",
+        "ExecStopPost",
+    ]
+
+
+def test_the_unit_around_podman():
+    lines = contained("podman", sglang_version="0.5.19")
+    assert not any("docker" in line for line in lines)
+    assert {"Delegate=yes", "ExecStop=-/usr/bin/podman stop -t 300 sglang-main", "SuccessExitStatus=143"} < set(lines)
+
+
+def test_the_client_runs_as_root_and_the_server_as_whom_it_shall():
+    lines = contained("docker", user="1000", working_directory="/srv/x")
+    assert not any(line.startswith(("User=", "WorkingDirectory=")) for line in lines)
+    assert any("--user 1000 --workdir /srv/x" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"engine": "docker", "engine_path": "/usr/bin/docker", "image": ""}, "is not the name of an image"),
+        ({"engine": "docker", "engine_path": "", "image": "i"}, "must be an absolute path"),
+    ],
+)
+def test_refuses_a_container_that_cannot_be(container, words):
+    with pytest.raises(ValueError, match=words):
+        render(release(container=container), PATHS)
 
 
 @pytest.mark.parametrize("text", ["", "[Unit]\n", "\n" + HEADER + "\n"])
