@@ -7,11 +7,12 @@ The simulated ``libnvidia-ml.so.1`` (see ``nvml/``) and this module share one fo
 
 ``config``
     what the machine looks like; replaced as a whole, read by the library at each call;
-``alloc/<gpu>.<pid>.<n>``
+``alloc/<gpu>.<pid>.<n>-<namespace>``
     one allocation, text ``MIB KIND NAME`` (in a MIG instance KIND has ``@GI/CI`` behind it), alive as long as any
     process keeps the owner's open description of it
     (the owner's shared flock tells), and touched ten times a second, so that it is known until when it was;
-``alloc/<gpu>.<pid>.<n>@<ns>``
+    the namespace is the one that the PID is a number of;
+``alloc/<gpu>.<pid>.<n>-<namespace>@<ns>``
     an allocation that was over at that monotonic time, and counts until the release delay has passed;
 ``calls/``
     counters of the failures that are limited to certain calls.
@@ -362,7 +363,7 @@ def allocate(
     that NVML lists, by default this process's; ``instance`` the GPU and compute instance that the memory is of.
     """
     owner = os.getpid() if pid is None else pid
-    path = folder(state) / "alloc" / "{}.{}.{}".format(gpu, owner, time.monotonic_ns())
+    path = folder(state) / "alloc" / "{}.{}.{}-{}".format(gpu, owner, time.monotonic_ns(), _pid_namespace())
     unfinished = path.with_name("." + path.name)
     # Not inherited over exec, as CUDA's own descriptors are not; a fork does inherit it.
     descriptor = os.open(str(unfinished), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -374,6 +375,11 @@ def allocate(
     os.rename(str(unfinished), str(path))
     _heartbeat.keep(path)
     return Allocation(path, descriptor, gpu, mib)
+
+
+def _pid_namespace() -> int:
+    """The namespace that this process's PIDs are numbers of: NVML tells each caller those of its own."""
+    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def share(exporter: int, gpu: int, state: StatePath = None) -> List[Allocation]:

@@ -2,8 +2,8 @@
  * SPDX-FileCopyrightText: The inferops.sglang authors
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * Memory that follows real processes.  alloc/<gpu>.<pid>.<n> is one allocation, text "MIB KIND NAME", where KIND is
- * a letter, with "@GI/CI" behind it where the memory is that of a MIG instance.  Its owner
+ * Memory that follows real processes.  alloc/<gpu>.<pid>.<n>-<namespace> is one allocation, text "MIB KIND NAME",
+ * where KIND is a letter, with "@GI/CI" behind it where the memory is that of a MIG instance.  Its owner
  * keeps a shared flock on an open description of the file, so the allocation lives exactly as long as any process
  * keeps that description: a forked child that inherited it, a mapping whose descriptor was closed.  That is what
  * the driver does too, which is why a dead parent can stay in NVML's list.
@@ -76,6 +76,19 @@ static void add_to_instance(struct state *state, const struct process *row) {
     }
 }
 
+/*
+ * The driver gives each caller the PIDs of the caller's namespace, and leaves processes out that have none there;
+ * their memory counts all the same.  A name without a namespace holds a PID as it is to be listed.
+ */
+static void translate_pid(struct process *row, const char *name) {
+    const char *namespace = strchr(name, '-');
+    if (namespace && strtoul(namespace + 1, NULL, 10) != pid_namespace("self")) {
+        row->pid = pid_in_our_namespace(strtoul(namespace + 1, NULL, 10), row->pid);
+        if (!row->pid)
+            row->kind = 'H';
+    }
+}
+
 void allocations_collect(struct state *state) {
     char path[512];
     snprintf(path, sizeof path, "%s/alloc", state_folder());
@@ -99,6 +112,7 @@ void allocations_collect(struct state *state) {
         if (read(file, text, sizeof text - 1) > 0 &&
             sscanf(text, "%lld %c@%u/%u", &row.mib, &row.kind, &row.gi, &row.ci) >= 2 &&
             still_counts(state, folder, file, name, now)) {
+            translate_pid(&row, name);
             state_add_process(state, row);
             add_to_instance(state, &row);
         }

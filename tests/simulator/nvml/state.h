@@ -77,6 +77,12 @@ void state_add_process(struct state *state, struct process row);
 /* Append a row for each allocation in the shared folder; forget the allocations that are over. */
 void allocations_collect(struct state *state);
 
+/* The PID namespace of a process ("self" or a number), 0 where that cannot be seen. */
+unsigned long pid_namespace(const char *process);
+
+/* The PID here of a process that has that one in another namespace, 0 where it has none here. */
+unsigned int pid_in_our_namespace(unsigned long namespace, unsigned int pid);
+
 /*
  * What the configuration wants of this call: sleeps where it wants a hang, and returns the code to answer with.
  * instance: whether the call is about a MIG instance of that GPU.
