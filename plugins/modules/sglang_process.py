@@ -3,23 +3,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 
-"""Starts, stops and inspects an SGLang server as a process of its own."""
+"""Starts, stops and inspects an SGLang server, whoever runs it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sglang_process
-short_description: Start, stop or inspect an SGLang server where there is no service manager
+short_description: Start, stop or inspect an SGLang server
 version_added: 0.1.0
 author: ["inferops.sglang authors (@inferops)"]
 description:
-  - Runs one SGLang server as a process of its own, for hosts and containers without systemd.
-  - A started server gets a session of its own, no standard input, a log file, and a PID file that identifies it by PID,
-    start time and boot. It keeps nothing of Ansible's connection open and outlives it.
-  - A server is ended by evidence only, that is by what the PID file and the kernel say. Another process that got the
-    same PID later is recognised and left alone. Names of processes play no role.
+  - Starts, stops and inspects one SGLang server, whether a systemd unit runs it, in a container or not, or whether it
+    is a process of its own on a host or in a container without systemd.
+  - A stop drains the server, ends it as its version wants it, ends what is left of it, removes what it left behind in
+    C(/dev/shm) and C(/tmp), and makes sure that nobody listens on its port any more. See the guide C(docs/stopping.md).
+  - What belongs to a server is decided by evidence only, that is by what systemd, the container engine, the PID file
+    and the kernel say, and by a variable that all processes of an instance inherit. Names of processes play no role.
+    Another instance is never touched.
   - V(started) does not wait until the server answers. M(inferops.sglang.sglang_wait_ready) does that.
-  - The server gets C(PATH), C(HOME), C(USER), C(LOGNAME), C(SHELL), C(LANG), C(LANGUAGE), C(LC_*), C(TZ), C(TMPDIR) and
+  - A process of its own gets a session of its own, no standard input, a log file, and a PID file that identifies it by
+    PID, start time and boot. It keeps nothing of Ansible's connection open and outlives it.
+  - It gets C(PATH), C(HOME), C(USER), C(LOGNAME), C(SHELL), C(LANG), C(LANGUAGE), C(LC_*), C(TZ), C(TMPDIR) and
     C(LD_LIBRARY_PATH) of the module's own environment, and beyond that only what the release says.
 options:
   instance:
@@ -28,13 +32,22 @@ options:
       - Lower-case letters, digits, V(-) and V(_), at most 48 characters, beginning with a letter or a digit.
     type: str
     default: main
+  manager:
+    description:
+      - Who runs the server.
+      - V(systemd) means the unit C(sglang-INSTANCE.service), also where that runs a container.
+      - V(process) means a process of its own, for hosts and containers without systemd.
+      - The default is the manager of the current release, and V(systemd) where there is none.
+      - A stop also ends what another manager than this one runs for the instance.
+    type: str
+    choices: [systemd, process]
   state:
     description:
       - V(started) starts the current release, unless it runs already. It fails where the server runs with something
-        else, because replacing a server needs a stop, and GPUs that are proven free, in between.
+        else, because replacing a server needs a stop, and GPUs that are proven free, in between. It fails as well
+        where somebody else listens on its port.
       - V(stopped) ends the server. Its main process alone gets SIGTERM, because SGLang finishes the running requests
-        with its workers and then ends them itself. After O(grace) the main process gets SIGKILL, then the workers that
-        are left in its session get it.
+        with its workers and then ends them itself. What is left after O(grace) gets SIGKILL.
       - V(inspected) only reports.
     type: str
     choices: [started, stopped, inspected]
@@ -44,35 +57,84 @@ options:
     type: path
     default: /var/lib/sglang
   run_dir:
-    description: Folder of the PID file. An absolute path. It is created where it is missing.
+    description: Folder of the PID file, and of the lock that keeps two runs apart. An absolute path. It is created
+      where it is missing.
     type: path
     default: /run/sglang
   log_dir:
     description:
-      - Folder of the log, C(INSTANCE.log). An absolute path. It is created where it is missing.
+      - Folder of the log of a process of its own, C(INSTANCE.log). An absolute path. It is created where it is missing.
       - Each start begins a new log and keeps the one before as C(INSTANCE.log.1).
     type: path
     default: /var/log/sglang
+  etc_dir:
+    description: Folder of the files that a server reads, where the secret arguments of one that is taken over will lie.
+      An absolute path. The one that M(inferops.sglang.sglang_release) is given.
+    type: path
+    default: /etc/sglang
+  host:
+    description: Address whose port must be free after a stop. The default is the one of the current release.
+    type: str
+  port:
+    description:
+      - Port that must be free after a stop, and where a server is looked for that somebody started by hand.
+      - The default is the one of the current release. Without either no port is looked at.
+    type: int
+  api_key:
+    description: Key of the server, to ask it for its requests. The default is the one of the current release.
+    type: str
+  drain_timeout:
+    description:
+      - Seconds to wait before SIGTERM until the server has no running and no queued request. V(0) does not ask it.
+      - A server that does not answer, or that does not tell its requests, is not waited for.
+      - SGLang goes on accepting requests meanwhile. Take it out of the router first.
+    type: float
+    default: 0
   grace:
-    description: Seconds that a server has to finish its requests after SIGTERM. V(0) kills it at once.
+    description:
+      - Seconds that a server has to finish its requests after SIGTERM. V(0) kills it at once.
+      - A unit has a limit of its own, TimeoutStopSec, since it was deployed. The shorter of the two counts.
     type: float
     default: 300
   kill_timeout:
     description: Seconds that processes have to disappear after SIGKILL. Must be positive.
     type: float
     default: 60
+  unmanaged:
+    description:
+      - What a stop does with an SGLang server that somebody started by hand and that has, or will have, the O(port).
+      - V(refuse) fails and names it.
+      - V(take_over) writes a release that would start the same server again, makes it the current one and the last good
+        one, and ends the server. It must answer a generation first, because only what works is worth going back to.
+      - A server that a unit, a container engine or supervisord runs is refused in any case, because it would be started
+        again.
+    type: str
+    choices: [refuse, take_over]
+    default: refuse
+  remove_leftovers:
+    description:
+      - Whether a stop removes the files of this server in C(/dev/shm) and C(/tmp) that no live process uses.
+      - Where not all processes of the host can be looked at, nothing is removed.
+    type: bool
+    default: true
+  enabled:
+    description: Whether a unit that is started is also to be started at boot. Only for O(manager=systemd).
+    type: bool
+    default: true
   command:
-    description: The whole command to start, interpreter first. Without it, the command of the current release.
+    description: The whole command to start, interpreter first. Without it, the command of the current release. Only for
+      O(manager=process).
     type: list
     elements: str
   environment:
-    description: Environment of the server. Without it, the environment of the current release.
+    description: Environment of the server. Without it, the environment of the current release. Only for
+      O(manager=process).
     type: dict
 attributes:
   check_mode:
     support: full
-    description: Finds and checks everything and says which processes would be ended. Starts, signals and writes
-      nothing.
+    description: Finds and checks everything and says which processes would be ended and which files removed. Starts,
+      signals, writes and removes nothing.
   diff_mode:
     support: full
     description: Shows whether the server runs, and which release, before and after.
@@ -91,10 +153,11 @@ EXAMPLES = r"""
     instance: main
     state: started
 
-- name: Stop the server, giving its requests two minutes
+- name: Stop the server when its requests are done, within half a minute and two minutes more
   inferops.sglang.sglang_process:
     instance: main
     state: stopped
+    drain_timeout: 30
     grace: 120
 
 - name: See whether it runs
@@ -103,9 +166,18 @@ EXAMPLES = r"""
     state: inspected
   register: server
 
+- name: Take over the server that somebody started by hand on port 30000, and end it
+  inferops.sglang.sglang_process:
+    instance: main
+    manager: systemd
+    state: stopped
+    port: 30000
+    unmanaged: take_over
+
 - name: Start a server that no release describes
   inferops.sglang.sglang_process:
     instance: trial
+    manager: process
     state: started
     command: [/opt/sglang/bin/python3, -m, sglang.launch_server, --model-path, /models/small, --port, "30100"]
     environment:
@@ -124,7 +196,7 @@ process:
       returned: always
       sample: true
     pid:
-      description: Its PID. Null where it does not run.
+      description: Its PID. Null where it does not run. In a container, that of the container's first process.
       type: int
       returned: always
       sample: 48211
@@ -134,13 +206,33 @@ process:
       returned: always
       sample: 891274
     release:
-      description: ID of the release that it was started from. Empty where it does not run, or where a O(command) was
-        given.
+      description: ID of the release that it was started from. Empty where it does not run, or where that is not known,
+        as with a O(command) that was given.
       type: str
       returned: always
       sample: 20260102T030405Z-1f2e3d4c
+    manager:
+      description: Who runs it, or would.
+      type: str
+      returned: always
+      sample: systemd
+    unit:
+      description: Its systemd unit. Empty for a process of its own.
+      type: str
+      returned: always
+      sample: sglang-main.service
+    container:
+      description: Its container. Empty where it runs in none.
+      type: str
+      returned: always
+      sample: ""
+    detail:
+      description: What systemd says about the unit. Empty for a process of its own.
+      type: str
+      returned: always
+      sample: the unit sglang-main.service is active (running)
     log_path:
-      description: File that it writes its log to.
+      description: File that a process of its own writes its log to. Empty for a unit, which logs to the journal.
       type: str
       returned: always
       sample: /var/log/sglang/main.log
@@ -152,7 +244,7 @@ process:
       returned: always
       sample: the process 48211 has ended
     leftovers:
-      description: PIDs of workers that still run although the main process has ended, in ascending order.
+      description: PIDs of processes that still run although the main process has ended, in ascending order.
       type: list
       elements: int
       returned: always
@@ -179,7 +271,8 @@ ended:
       returned: always
       sample: sglang::scheduler_TP0
     role:
-      description: V(main), or V(worker) for a process that was left in its session.
+      description: V(main), V(worker) for a process that was left of it, or V(orphan) for one that nothing but its
+        inherited variable tells, as one that was left behind while it still imported its libraries.
       type: str
       returned: always
       sample: main
@@ -212,16 +305,166 @@ ended:
       type: str
       returned: always
       sample: ""
+drain:
+  description: How the requests were waited for before SIGTERM.
+  returned: with O(state=stopped)
+  type: dict
+  contains:
+    asked:
+      description: Whether the server was asked at all.
+      type: bool
+      returned: always
+      sample: true
+    seconds:
+      description: How long that took.
+      type: float
+      returned: always
+      sample: 3.1
+    in_flight:
+      description: Running and queued requests at the last look. Null where that is not known.
+      type: int
+      returned: always
+      sample: 0
+    source:
+      description: The endpoint that told. Empty where none did.
+      type: str
+      returned: always
+      sample: /v1/loads
+    message:
+      description: Why the waiting ended before there were none, or was not begun. Empty where there were none.
+      type: str
+      returned: always
+      sample: ""
+exit_status:
+  description:
+    - Exit status of the main process, as in a shell (128 and the number of the signal after one).
+    - Null where nobody could ask for it, which is so for a process of its own that is stopped by a later task.
+    - Of a server that died right after its start it is negative after a signal, with O(manager=process).
+  returned: with O(state=stopped), and when the server died right after its start
+  type: int
+  sample: 137
+clean_exit:
+  description:
+    - Whether the main process ended by itself and as its version does, with status 137 up to SGLang 0.5.18, and with 0
+      from 0.5.19 on.
+    - Null where that cannot be told.
+  returned: with O(state=stopped)
+  type: bool
+  sample: true
+leftovers:
+  description: Files that servers leave in C(/dev/shm) and C(/tmp), and what became of them.
+  returned: with O(state=stopped)
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: Path of the file.
+      type: str
+      returned: always
+      sample: /dev/shm/sgl_shm_4711
+    size_mib:
+      description: What it takes, in MiB.
+      type: float
+      returned: always
+      sample: 2048.0
+    action:
+      description: V(removed), V(kept), or in check mode V(would_remove).
+      type: str
+      returned: always
+      sample: removed
+    reason:
+      description: Why.
+      type: str
+      returned: always
+      sample: this server used it, and no live process does
+port:
+  description: The port after the stop. Empty where none is known.
+  returned: with O(state=stopped)
+  type: dict
+  contains:
+    number:
+      description: Its number.
+      type: int
+      returned: when a port is known
+      sample: 30000
+    free:
+      description: Whether nobody listens on it.
+      type: bool
+      returned: when a port is known
+      sample: true
+    listener:
+      description: Who listens. Empty where nobody does.
+      type: str
+      returned: when a port is known
+      sample: ""
+adopted:
+  description: ID of the release that was made from a server which was taken over. Empty where none was. In check mode,
+    the one that would be made now.
+  returned: with O(state=stopped)
+  type: str
+  sample: ""
+unmanaged:
+  description: The server that somebody started by hand and that has, or will have, the port. Null where there is none.
+  returned: with O(state=stopped)
+  type: dict
+  contains:
+    pid:
+      description: PID of its main process.
+      type: int
+      returned: always
+      sample: 48211
+    start_ticks:
+      description: Its start time in clock ticks after boot.
+      type: int
+      returned: always
+      sample: 891274
+    user:
+      description: Who it runs as.
+      type: str
+      returned: always
+      sample: alice
+    name:
+      description: Its name as C(ps) shows it.
+      type: str
+      returned: always
+      sample: python3
+    command:
+      description: Its command line, without secrets.
+      type: list
+      elements: str
+      returned: always
+      sample: [python3, -m, sglang.launch_server, --model-path, /models/llama]
+    listening:
+      description: Whether it listens already.
+      type: bool
+      returned: always
+      sample: true
+    supervisor:
+      description: Who would start it again. Empty where nobody does.
+      type: str
+      returned: always
+      sample: ""
+steps:
+  description: What was done, in order, and how long each took.
+  returned: with O(state=stopped)
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: V(find), V(adopt), V(drain), V(end), V(leftovers) or V(port).
+      type: str
+      returned: always
+      sample: end
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+      sample: 4.3
 reason:
   description: Why the server died right after its start, as RV(inferops.sglang.sglang_wait_ready#module:reason).
   returned: when the server died right after its start
   type: str
   sample: missing_dependency
-exit_status:
-  description: Exit status of the server that died right after its start. Negative after a signal.
-  returned: when the server died right after its start
-  type: int
-  sample: 1
 log_tail:
   description: The last lines of its log, without secrets.
   returned: when the server died right after its start
@@ -230,325 +473,274 @@ log_tail:
   sample: ["/usr/bin/python3: No module named sglang"]
 """
 
-import os
-import time
-from dataclasses import replace
-from typing import Any, Dict, List, Optional, Set, Tuple
+import math
+import re
+from typing import Any, Callable, Dict, List, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail, server_process
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.failure_reasons import classify
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang import server_process
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
+    ETC_DIR,
     LOG_DIR,
+    PROCESS,
     RUN_DIR,
+    SYSTEMD,
     InstanceError,
     InstancePaths,
     instance_options,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import secrets_of
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import ReleaseError, read_current
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import (
-    Found,
-    Launch,
-    PidRecord,
-    ServerProcessError,
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError, read_current
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, RunningError, find_running
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import ServerProcessError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import (
+    ProcessStart,
+    StartError,
+    UnitStart,
+    launch_from,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import Tools as StartTools
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.stop_sequence import (
+    Report,
+    StopError,
+    StopSequence,
+    Wish,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.stopping import Tools as StopTools
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unmanaged import REFUSE, TAKE_OVER
+from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 # How long a new process is watched for an immediate death, such as a missing module (seconds).
 _WATCHED = 0.3
+_LAST_PORT = 65535
+# What keeps a server from being started, stopped or found, in sentences that have the remedy.
+_ERRORS = (InstanceError, ReleaseError, RunningError, ServerProcessError, StartError, StopError, UnitError)
 
 
-class _Failure(Exception):
-    """Ends the module with a message and results."""
-
-    def __init__(self, msg: str, **results: Any) -> None:
-        super().__init__(msg)
-        self.results = results
-
-
-class _Server:
-    """One server, its files, and what became of them so far."""
+class _Task:
+    """One run of the module, and what became of the server so far."""
 
     def __init__(self, module: AnsibleModule, paths: InstancePaths, procfs: ProcFs) -> None:
         self.module = module
+        self.params = module.params
         self.paths = paths
         self.procfs = procfs
         self.changed = False
-        self.ended: List[Dict[str, Any]] = []
-        self.found = self._look()
-        self.stale = self.found.stale
+        self.release = self._current()
+        self.manager = self._manager()
+        self.running = self._look()
+        self.stale = self._stale()
         self.before = self._shown()
+        self.report: Optional[Report] = None
 
-    def _look(self) -> Found:
-        return server_process.inspect(server_process.read_pid_file(self.paths.pid_file), self.procfs)
+    def _current(self) -> Optional[Release]:
+        if self.params["command"] is not None and self.params["environment"] is not None:
+            return None  # nothing of it is needed
+        return read_current(self.paths)
 
-    def act(self, state: str) -> None:
-        """Bring the server into a state, or in check mode find out what that would take."""
+    def _manager(self) -> str:
+        if self.params["manager"] is not None:
+            return str(self.params["manager"])
+        return self.release.manager if self.release is not None else SYSTEMD
+
+    def _look(self) -> Running:
+        return find_running(self.paths, self.manager, self.procfs, commands.run)
+
+    def _stale(self) -> str:
+        return self.running.found.stale if self.running.found is not None else ""
+
+    # -- acting
+
+    def act(self) -> None:
+        """Bring the server into the state, or in check mode find out what that would take."""
+        state = self.params["state"]
         if state == "inspected":
             return
-        act = self._start if state == "started" else self._stop
         if self.module.check_mode:
-            act()
+            self._act(state)
             return
         with server_process.exclusive(self.paths.pid_file.with_suffix(".lock")):
             # Whoever held the lock until now may have changed everything.
-            self.found = self._look()
-            self.stale = self.found.stale
-            act()
+            self.running = self._look()
+            self.stale = self._stale()
+            try:
+                self._act(state)
+            finally:
+                self.running = self._look()
 
-    # -- start
+    def _act(self, state: str) -> None:
+        if state == "started":
+            self._start()
+        else:
+            self._stop()
 
     def _start(self) -> None:
-        launch, release_id, secrets = self._launch()
-        if self.found.running and self.found.record is not None:
-            if self.found.record.command_sha256 == launch.digest():
-                return
-            raise _Failure(
-                "%s runs already (PID %d), with another command, environment or user than %s. "
-                "Stop it first (state=stopped)."
-                % (
-                    self.paths.instance,
-                    self.found.record.pid,
-                    "the release %s" % release_id if release_id else "the one given",
-                )
-            )
-        if self.found.leftovers:
-            raise _Failure(
-                "%s has ended, but workers of it still run and may hold GPUs: PID %s. Stop them first (state=stopped)."
-                % (self.paths.instance, ", ".join(str(member.pid) for member in self.found.leftovers))
-            )
-        account = server_process.account_of(launch.user)
-        environment = server_process.base_environment(os.environ, account)
-        environment.update(launch.environment)
-        server_process.check_launch(launch, environment)
-        self.changed = True
-        if self.module.check_mode:
+        tools = StartTools(self.procfs, commands.run, _WATCHED, self.params["kill_timeout"])
+        act = not self.module.check_mode
+        if self.manager == SYSTEMD:
+            start = UnitStart(self.paths, self.release, self.params["enabled"], tools)
+            self.changed = self._changes(lambda: start.run(self.running, act))
             return
-        log_path = self.paths.log_file
-        make_folder(log_path.parent)
-        server_process.rotate_log(log_path)
-        child = server_process.spawn(launch, environment, account, log_path)
-        identity = self.procfs.identity(child.pid)
-        record = PidRecord(
-            pid=child.pid,
-            # The child is not waited for yet, so that it is in /proc even if it is dead.
-            start_ticks=identity.start_time if identity else 0,
-            boot_id=self.procfs.boot_id(),
-            release=release_id,
-            command_sha256=launch.digest(),
-        )
-        try:
-            server_process.write_pid_file(self.paths.pid_file, record)
-        except OSError:
-            server_process.stop(record, 0, self.module.params["kill_timeout"], self.procfs)
-            raise
-        status = server_process.died_within(child, _WATCHED, time.monotonic, time.sleep)
-        if status is None:
-            self.found = Found(record, running=True)
-            return
-        # What it may have left in its session would be found by nobody later.
-        server_process.stop(record, 0, self.module.params["kill_timeout"], self.procfs)
-        server_process.remove_pid_file(self.paths.pid_file)
-        self.found = Found(None)
-        lines = log_tail.read_lines(str(log_path), secrets)
-        why = classify(lines, status)
-        raise _Failure(
-            "%s ended right after its start %s. %s" % (self.paths.instance, _ending(status), why.message()),
-            reason=why.code,
-            exit_status=status,
-            log_tail=log_tail.tail(lines),
-        )
-
-    def _launch(self) -> Tuple[Launch, str, Set[str]]:
-        params = self.module.params
-        given = params["command"]
-        release = None
-        if given is None or params["environment"] is None:
-            release = read_current(self.paths)
-        if given is None and release is None:
-            raise _Failure(
+        command, environment = self.params["command"], self.params["environment"]
+        if command is None and self.release is None:
+            raise StartError(
                 "%s does not exist: deploy a release (sglang_release), or give command." % self.paths.current_link
             )
-        launch = server_process.launch_of(release) if release is not None else Launch((), {})
-        if given is not None:
-            launch = replace(launch, command=tuple(given))
-        if params["environment"] is not None:
-            launch = replace(launch, environment=environment_from(params["environment"]))
-        secrets = secrets_of(launch.command, launch.environment) | set(launch.secret_args.values())
-        return launch, release.id if release is not None and given is None else "", secrets
+        launch = launch_from(self.release, command, None if environment is None else environment_from(environment))
+        process = ProcessStart(self.paths, launch, self.release if command is None else None, tools)
+        self.changed = self._changes(lambda: process.run(self.running, act))
 
-    # -- stop
+    def _changes(self, start: Callable[[], bool]) -> bool:
+        """Whether a start changes anything; one that died at once has changed what was there."""
+        try:
+            return start()
+        except StartError as error:
+            self.changed = "reason" in error.results
+            raise
+
+    def _release_id(self) -> str:
+        return self.release.id if self.release is not None and self.params["command"] is None else ""
 
     def _stop(self) -> None:
-        record = self.found.record
-        if record is None:
-            return
-        self.changed = True
-        if self.module.check_mode:
-            self.ended = self._would_end(record)
-            return
-        grace, kill_timeout = self.module.params["grace"], self.module.params["kill_timeout"]
-        ended = server_process.stop(record, grace, kill_timeout, self.procfs)
-        self.ended = [_shown_ended(item) for item in ended]
-        survivors = server_process.survivors_of(ended)
-        if survivors:
-            self.changed = len(survivors) < len(ended)
-            self.found = self._look()
-            raise _Failure(
-                "%s could not be stopped. Still there: %s."
-                % (self.paths.instance, "; ".join(_survivor(item) for item in survivors))
-            )
-        server_process.remove_pid_file(self.paths.pid_file)
-        self.found = Found(None)
-
-    def _would_end(self, record: PidRecord) -> List[Dict[str, Any]]:
-        planned = []
-        if self.found.running:
-            action = "would_terminate" if self.module.params["grace"] > 0 else "would_kill"
-            planned.append((self.procfs.read(record.pid), "main", action))
-        # While the main process lives, it ends its workers itself.
-        planned += [(member, "worker", "would_kill") for member in self.found.leftovers]
-        return [
-            _ended(process.pid, process.start_time, process.name, role, action)
-            for process, role, action in planned
-            if process is not None
-        ]
+        params, release = self.params, self.release
+        wish = Wish(
+            manager=self.manager,
+            grace=params["grace"],
+            kill_timeout=params["kill_timeout"],
+            drain_timeout=params["drain_timeout"],
+            host=params["host"] or (release.host if release is not None else "127.0.0.1"),
+            port=params["port"] or (release.port if release is not None else 0),
+            api_key=params["api_key"],
+            unmanaged=params["unmanaged"],
+            remove_leftovers=params["remove_leftovers"],
+        )
+        sequence = StopSequence(self.paths, wish, release, StopTools(self.procfs, commands.run))
+        self.report = sequence.report
+        try:
+            sequence.run(not self.module.check_mode)
+        finally:
+            self.changed = self.report.changed
+            for warning in self.report.warnings:
+                self.module.warn(warning)
 
     # -- results
 
     def _shown(self) -> Dict[str, Any]:
-        record = self.found.record if self.found.running else None
-        return {"running": self.found.running, "release": record.release if record else ""}
+        running = self.running.process is not None
+        return {"running": running, "release": self.running.release if running else ""}
 
     def results(self) -> Dict[str, Any]:
         """What the module returns in any case."""
-        record = self.found.record if self.found.running else None
+        process, state = self.running.process, self.running.state
         results: Dict[str, Any] = {
             "changed": self.changed,
             "process": {
                 **self._shown(),
-                "pid": record.pid if record else None,
-                "start_ticks": record.start_ticks if record else None,
-                "log_path": str(self.paths.log_file),
+                "pid": process.pid if process is not None else None,
+                "start_ticks": process.start_time if process is not None else None,
+                "manager": self.manager,
+                "unit": self.running.unit,
+                "container": self.running.container,
+                "detail": state.describe() if state is not None else "",
+                "log_path": str(self.paths.log_file) if self.manager == PROCESS else "",
                 "stale": self.stale,
-                "leftovers": [member.pid for member in self.found.leftovers],
+                "leftovers": self._leftovers(),
             },
-            "ended": self.ended,
+            "ended": self.report.ended if self.report is not None else [],
         }
+        if self.report is not None:
+            results.update(_stop_results(self.report))
         if self.module._diff:
             results["diff"] = {"before": self.before, "after": self._after()}
         return results
 
+    def _leftovers(self) -> List[int]:
+        if self.running.process is not None:
+            return []
+        return sorted(member.process.pid for member in self.running.members())
+
     def _after(self) -> Dict[str, Any]:
         if not self.module.check_mode or not self.changed:
             return self._shown()
-        if self.module.params["state"] == "stopped":
+        if self.params["state"] == "stopped":
             return {"running": False, "release": ""}
-        return {"running": True, "release": self._launch()[1]}
+        return {"running": True, "release": self._release_id()}
 
 
-def _ending(status: int) -> str:
-    return "by signal %d" % -status if status < 0 else "with status %d" % status
-
-
-def _ended(
-    pid: int,
-    start_ticks: int,
-    name: str,
-    role: str,
-    action: str,
-    signals: Optional[List[str]] = None,
-    seconds: float = 0.0,
-    state: str = "",
-    error: str = "",
-) -> Dict[str, Any]:
+def _stop_results(report: Report) -> Dict[str, Any]:
     return {
-        "pid": pid,
-        "start_ticks": start_ticks,
-        "name": name,
-        "role": role,
-        "action": action,
-        "signals": signals or [],
-        "seconds": round(seconds, 3),
-        "state": state,
-        "error": error,
+        "drain": report.drain.to_dict(),
+        "exit_status": report.exit_status,
+        "clean_exit": report.clean_exit,
+        "leftovers": [item.to_dict() for item in report.leftovers],
+        "port": report.port,
+        "adopted": report.adopted,
+        "unmanaged": report.unmanaged,
+        "steps": report.steps,
     }
 
 
-def _shown_ended(item: server_process.Ended) -> Dict[str, Any]:
-    outcome = item.outcome
-    return _ended(
-        item.process.pid,
-        item.process.start_time,
-        item.process.name,
-        item.role,
-        outcome.action,
-        list(outcome.signals),
-        outcome.seconds,
-        outcome.state,
-        outcome.error,
-    )
-
-
-def _survivor(item: server_process.Ended) -> str:
-    outcome = item.outcome
-    if outcome.error:
-        why = "%s; run as root or as its user" % outcome.error
-    elif outcome.state == "D":
-        why = "in an uninterruptible wait, mostly in a driver: see dmesg; only that, or a reboot, ends it"
-    else:
-        why = "state %s after SIGKILL" % (outcome.state or "?")
-    return "PID %d (%s, %s): %s" % (item.process.pid, item.process.name, item.role, why)
-
-
-def _check_seconds(params: Dict[str, Any]) -> Optional[str]:
-    if not 0 <= params["grace"] < float("inf"):
-        return "grace: %r is not a number of seconds: give 0 or more." % params["grace"]
-    if not 0 < params["kill_timeout"] < float("inf"):
+def _problem_with(params: Dict[str, Any]) -> str:
+    """What is wrong with the options, "" for nothing."""
+    for name in ("grace", "drain_timeout"):
+        if not (params[name] >= 0 and math.isfinite(params[name])):
+            return "%s: %r is not a number of seconds: give 0 or more." % (name, params[name])
+    if not (params["kill_timeout"] > 0 and math.isfinite(params["kill_timeout"])):
         return "kill_timeout: %r is not a number of seconds: give more than 0." % params["kill_timeout"]
-    return None
+    if params["port"] is not None and not 0 < params["port"] <= _LAST_PORT:
+        return "port: %d is not a port: give a number from 1 to %d." % (params["port"], _LAST_PORT)
+    if params["api_key"] is not None and not re.fullmatch(r"[\x21-\x7e]*", params["api_key"]):
+        return "api_key: it holds characters that a HTTP header cannot carry: give printable ASCII."
+    given = [name for name in ("command", "environment") if params[name] is not None]
+    if given and params["manager"] == SYSTEMD and params["state"] == "started":
+        return "%s: a unit runs what its release says: leave it out, or set manager to process." % given[0]
+    return ""
 
 
 def main() -> None:
     """Run the module."""
     options = instance_options()
-    del options["manager"]  # this is the manager
+    options["manager"] = {"type": "str", "choices": [SYSTEMD, PROCESS]}
     module = AnsibleModule(
         argument_spec={
             **options,
             "state": {"type": "str", "choices": ["started", "stopped", "inspected"], "default": "started"},
             "run_dir": {"type": "path", "default": RUN_DIR},
             "log_dir": {"type": "path", "default": LOG_DIR},
+            "etc_dir": {"type": "path", "default": ETC_DIR},
+            "host": {"type": "str"},
+            "port": {"type": "int"},
+            "api_key": {"type": "str", "no_log": True},
+            "drain_timeout": {"type": "float", "default": 0},
             "grace": {"type": "float", "default": 300},
             "kill_timeout": {"type": "float", "default": 60},
+            "unmanaged": {"type": "str", "choices": [REFUSE, TAKE_OVER], "default": REFUSE},
+            "remove_leftovers": {"type": "bool", "default": True},
+            "enabled": {"type": "bool", "default": True},
             "command": {"type": "list", "elements": "str"},
             "environment": {"type": "dict"},
         },
         supports_check_mode=True,
     )
     params = module.params
-    problem = _check_seconds(params)
+    problem = _problem_with(params)
     if problem:
         module.fail_json(msg=problem)
     results: Dict[str, Any] = {}
     failure: Dict[str, Any] = {}
     try:
-        paths = InstancePaths(
-            params["instance"], state_dir=params["state_dir"], run_dir=params["run_dir"], log_dir=params["log_dir"]
-        )
-        server = _Server(module, paths, ProcFs())
+        folders = {name: params[name] for name in ("state_dir", "run_dir", "log_dir", "etc_dir")}
+        paths = InstancePaths(params["instance"], **folders)
+        task = _Task(module, paths, ProcFs())
         try:
-            server.act(params["state"])
+            task.act()
         finally:
-            results = server.results()
-    except _Failure as error:
-        failure = {"msg": str(error), **error.results}
-    except (InstanceError, ReleaseError, ServerProcessError) as error:
-        failure = {"msg": str(error)}
+            results = task.results()
+    except _ERRORS as error:
+        failure = {"msg": str(error), **getattr(error, "results", {})}
     except OSError as error:
         where = error.filename or params["run_dir"]
         failure = {"msg": "%s: %s. Run as root, or give folders that may be written." % (where, error.strerror)}

@@ -21,6 +21,8 @@ PROCESS = "process"
 # The variable that every process of a server inherits: it tells whose a process is whose parent, session and
 # control group no longer do.
 MARKER = "INFEROPS_SGLANG_INSTANCE"
+# Beside it: two folders of releases on one host may each have an instance of the same name.
+STATE_MARKER = "INFEROPS_SGLANG_STATE_DIR"
 
 # The name becomes part of file names and of a unit's name, where other characters would need escaping.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
@@ -60,6 +62,11 @@ class InstancePaths:
             value = getattr(self, option)
             if not value.startswith("/") or "\0" in value or "\n" in value:
                 raise InstanceError(f"{option}: {value!r} is not an absolute path: give one that begins with '/'")
+
+    @property
+    def markers(self) -> Dict[str, str]:
+        """The variables by which the processes of the instance are recognised, for the environment of its server."""
+        return {MARKER: self.instance, STATE_MARKER: self.state_dir}
 
     # -- releases
 

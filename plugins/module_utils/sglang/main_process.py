@@ -17,21 +17,23 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable, List, Optional
+from typing import Callable, Iterable, List, Optional
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import probe_host
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ownership import Claim, Ownership
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import ProcessStatus
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import launch_of, read_pid_file
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import (
-    Runner,
     UnitState,
     journal_of,
     last_invocation,
     read_unit,
+    sync_journal,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner
 
 # The time of boot, from which start times are counted, is known to a second (seconds).
 _CLOCK_SLACK = 2.0
@@ -113,12 +115,17 @@ class PidFileProcess(MainProcess):
 
 
 class UnitProcess(MainProcess):
-    """A server that runs as a systemd unit.  Raises UnitError where systemd does not tell its state."""
+    """A server that runs as a systemd unit.  Raises UnitError where systemd does not tell its state.
 
-    def __init__(self, name: str, run: Runner, procfs: ProcFs) -> None:
+    container gives the identifier of the container that the unit runs, "" for none: what is inside is not
+    below the unit, because the engine's daemon starts it.
+    """
+
+    def __init__(self, name: str, run: Runner, procfs: ProcFs, container: Optional[Callable[[], str]] = None) -> None:
         super().__init__(procfs)
         self._name = name
         self._run = run
+        self._container = container
         self._state: Optional[UnitState] = None
         self._invocation = ""
 
@@ -159,12 +166,12 @@ class UnitProcess(MainProcess):
         return self.identity is not None and now.main_pid not in (0, self.identity.pid)
 
     def owns(self, process: ProcessInfo) -> bool:
-        if process.unit == self._name:
+        if super().owns(process):
             return True
         group = self._state.control_group if self._state is not None else ""
-        if group and (process.cgroup == group or process.cgroup.startswith(group.rstrip("/") + "/")):
-            return True
-        return super().owns(process)
+        inside = self._container() if self._container is not None and process.container is not None else ""
+        claim = Claim(unit=self._name, group=group, container=inside)
+        return Ownership(claim, self._procfs).owns(process)
 
     def log(self, secrets: Iterable[str]) -> List[str]:
         if self._state is None:
@@ -173,7 +180,7 @@ class UnitProcess(MainProcess):
         if kind in ("append", "file", "truncate") and path:
             return log_tail.read_lines(path, secrets)
         # What a process wrote last may still be on its way into the journal.
-        self._run(["journalctl", "--sync"])
+        sync_journal(self._run)
         invocation = self._invocation or last_invocation(self._name, self._run)
         return log_tail.clean(journal_of(invocation, self._run), secrets)
 

@@ -8,6 +8,7 @@ SGLang binds it only after it has loaded the model, so a port that is taken cost
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok
@@ -33,19 +34,10 @@ def check_port(
         return [failed(_NAME, f"port {port} does not exist: give one from {_FIRST_UNPRIVILEGED} to {_LAST}.")]
     if port < _FIRST_UNPRIVILEGED:
         return [failed(_NAME, f"port {port} is for privileged services: give one from {_FIRST_UNPRIVILEGED} up.")]
-    foreign: List[Check] = []
-    ours = False
-    for listener in listeners(port):
-        if not conflict(host, listener.address):
-            continue
-        process = read(listener.pid) if listener.pid is not None else None
-        if process is not None and is_ours(process):
-            ours = True
-        else:
-            foreign.append(failed(_NAME, _taken(listener, process)))
-    if foreign:
-        return foreign[:1]
-    return [ok(_NAME, f"Port {port} is {'in use by this instance' if ours else 'free'}.")]
+    state = look_at_port(host, port, listeners, read, is_ours)
+    if state.foreign:
+        return [failed(_NAME, state.foreign[0])]
+    return [ok(_NAME, f"Port {port} is {'in use by this instance' if state.ours else 'free'}.")]
 
 
 def _taken(listener: Listener, process: Optional[ProcessInfo]) -> str:
@@ -57,6 +49,55 @@ def _taken(listener: Listener, process: Optional[ProcessInfo]) -> str:
         f"{where} is listened on by PID {process.pid} ({process.name} of {process.user}{unit}), "
         "which is not this instance: stop it, or choose another port."
     )
+
+
+@dataclass(frozen=True)
+class PortState:
+    """Who listens where a server would.
+
+    ours: a process of the instance does; foreign: sentences about everybody else, with the remedy.
+    """
+
+    ours: bool = False
+    foreign: Sequence[str] = ()
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody listens."""
+        return not self.ours and not self.foreign
+
+
+def look_at_port(
+    host: str,
+    port: int,
+    listeners: Callable[[int], Sequence[Listener]],
+    read: Callable[[int], Optional[ProcessInfo]],
+    is_ours: Callable[[ProcessInfo], bool],
+) -> PortState:
+    """Who listens on a port now.  A connection that is in TIME_WAIT keeps nobody from it, and does not count."""
+    ours = False
+    foreign: List[str] = []
+    for listener in listeners(port):
+        if not conflict(host, listener.address):
+            continue
+        process = read(listener.pid) if listener.pid is not None else None
+        if process is not None and is_ours(process):
+            ours = True
+        else:
+            foreign.append(_taken(listener, process))
+    return PortState(ours, tuple(foreign))
+
+
+def wait_until_free(
+    look: Callable[[], PortState], patience: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> PortState:
+    """Give listeners that are on their way out a few seconds; the state at the end."""
+    deadline = clock() + patience
+    while True:
+        state = look()
+        if state.free or clock() >= deadline:
+            return state
+        sleep(min(0.1, patience))
 
 
 def conflict(host: str, address: str) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Dict, Optional
 
-# Runs a command; returns exit status, standard output and standard error.
-Runner = Callable[[List[str]], Tuple[int, str, str]]
+from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import QUERY_TIMEOUT, Runner
+
+# How long the journal is read (seconds): it may be large, and on a slow disk.
+_JOURNAL_TIMEOUT = 30.0
 
 PROPERTIES = (
     "LoadState",
@@ -26,6 +28,8 @@ PROPERTIES = (
     "InvocationID",
     "ControlGroup",
     "StandardOutput",
+    "UnitFileState",
+    "TimeoutStopUSec",
 )
 
 # ExecMainCode holds si_code of waitid(2): how the main process ended.
@@ -42,7 +46,8 @@ class UnitState:
 
     main_pid is 0 where no main process runs; exec_status is the exit status of the main process that
     ended last, or the number of the signal that ended it (exec_code tells which: 1, or 2 and 3);
-    restarts counts the automatic restarts since somebody last started the unit.
+    restarts counts the automatic restarts since somebody last started the unit; file_state says whether
+    it is started at boot ("enabled"); stop_timeout is how long it has to stop, in systemd's words.
     """
 
     name: str
@@ -57,6 +62,8 @@ class UnitState:
     invocation: str
     control_group: str
     output: str
+    file_state: str = ""
+    stop_timeout: str = ""
 
     @property
     def exists(self) -> bool:
@@ -69,6 +76,11 @@ class UnitState:
         if self.sub in ("auto-restart", "auto-restart-queued"):
             return True
         return self.active in ("failed", "inactive") or (self.active == "deactivating" and self.main_pid == 0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether systemd runs nothing of it and will not by itself."""
+        return self.active in ("failed", "inactive")
 
     @property
     def killed(self) -> bool:
@@ -128,16 +140,19 @@ def parse_show(name: str, text: str) -> UnitState:
         invocation=values.get("InvocationID", ""),
         control_group=values.get("ControlGroup", ""),
         output=values.get("StandardOutput", ""),
+        file_state=values.get("UnitFileState", ""),
+        stop_timeout=values.get("TimeoutStopUSec", ""),
     )
 
 
 def read_unit(name: str, run: Runner) -> UnitState:
     """Ask systemd for the state of a unit.  Raises UnitError."""
-    status, output, errors = run(["systemctl", "show", "--no-pager", "--property", ",".join(PROPERTIES), name])
-    if status != 0:
-        reason = (errors or output).strip() or "exit status %d" % status
-        raise UnitError("systemctl show %s failed: %s" % (name, reason))
-    return parse_show(name, output)
+    done = run(["systemctl", "show", "--no-pager", "--property", ",".join(PROPERTIES), name], QUERY_TIMEOUT)
+    if done.missing:
+        raise UnitError("systemctl cannot be run: this host has no such program")
+    if not done.ok:
+        raise UnitError("systemctl show %s failed: %s" % (name, done.reason))
+    return parse_show(name, done.out)
 
 
 def last_invocation(name: str, run: Runner) -> str:
@@ -146,11 +161,12 @@ def last_invocation(name: str, run: Runner) -> str:
     systemd itself forgets a unit that ended as it is allowed to, and SGLang ends with SIGKILL also when
     it dies of an error.
     """
-    status, output, _errors = run(
+    done = run(
         ["journalctl", "--quiet", "--no-pager", "--unit", name, "--lines=1", "--output=json"],
+        _JOURNAL_TIMEOUT,
     )
     try:
-        entry = json.loads(output) if status == 0 else {}
+        entry = json.loads(done.out) if done.ok else {}
     except ValueError:
         return ""
     if not isinstance(entry, dict):
@@ -165,7 +181,13 @@ def journal_of(invocation: str, run: Runner, lines: int = 4000) -> str:
     own = "_SYSTEMD_INVOCATION_ID=" + invocation
     # What systemd itself says about the unit carries the identifier in another field.
     about = "INVOCATION_ID=" + invocation
-    status, output, _errors = run(
-        ["journalctl", "--quiet", "--no-pager", "--all", "--output=cat", "--lines=%d" % lines, own, "+", about]
+    done = run(
+        ["journalctl", "--quiet", "--no-pager", "--all", "--output=cat", "--lines=%d" % lines, own, "+", about],
+        _JOURNAL_TIMEOUT,
     )
-    return output if status == 0 else ""
+    return done.out if done.ok else ""
+
+
+def sync_journal(run: Runner) -> None:
+    """Wait until the journal has what processes wrote so far, as far as that can be had."""
+    run(["journalctl", "--sync"], QUERY_TIMEOUT)

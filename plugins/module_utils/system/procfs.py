@@ -317,6 +317,30 @@ class ProcFs:
             stat = self._stat(parent)
         return chain
 
+    def environ(self, pid: int) -> Optional[Dict[str, str]]:
+        """The environment that a process was started with; None where it may not be read, or is gone.
+
+        What a process changes in its own environment later does not show here.
+        """
+        view: Tuple[object, ...] = (pid,)
+        stat = self._stat(pid)
+        if stat is not None and stat["state"] in _DEAD_STATES:
+            view = (pid, "task", self._live_thread(pid) or pid)
+        try:
+            with open(os.path.join(self.root, *[str(part) for part in view], "environ"), "rb") as stream:
+                text = os.fsdecode(stream.read())
+        except OSError:
+            return None
+        entries = [entry.partition("=") for entry in text.split("\0")]
+        return {name: value for name, equals, value in entries if equals and name}
+
+    def namespace(self, pid: int, kind: str) -> Optional[str]:
+        """What tells the namespace of a process ("mnt", "net", "ipc", ...) apart; None where it may not be seen."""
+        try:
+            return os.readlink(os.path.join(self.root, str(pid), "ns", kind))
+        except OSError:
+            return None
+
     def session_members(self, session: int) -> List[ProcessInfo]:
         """All processes of a session (see setsid(2)), in ascending order of PID."""
         members = []

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang import stopping
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
 from ansible_collections.inferops.sglang.plugins.modules import sglang_process
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
@@ -52,6 +54,7 @@ class Host:
         args = {
             "instance": "test",
             "state": state,
+            "manager": "process",
             "state_dir": str(self.root / "lib"),
             "run_dir": str(self.root / "run"),
             "log_dir": str(self.root / "log"),
@@ -237,6 +240,12 @@ def test_what_a_dead_start_leaves_is_ended(host, monkeypatch):
         ({"grace": -1}, "grace: -1.0"),
         ({"grace": "nan"}, "grace: nan"),
         ({"kill_timeout": 0}, "kill_timeout: 0.0"),
+        ({"drain_timeout": -1}, "drain_timeout: -1.0"),
+        ({"drain_timeout": "inf"}, "drain_timeout: inf"),
+        ({"port": 0}, "port: 0 is not a port"),
+        ({"port": 70000}, "port: 70000 is not a port"),
+        ({"api_key": "a\nb"}, "api_key: it holds characters"),
+        ({"manager": "systemd", "command": ["true"]}, "command: a unit runs what its release says"),
         ({"run_dir": "relative/path"}, "run_dir"),
         ({}, "current does not exist: deploy a release (sglang_release), or give command."),
     ],
@@ -370,6 +379,10 @@ def test_stop_terminates_and_the_second_stop_changes_nothing(host):
         "pid": None,
         "start_ticks": None,
         "release": "",
+        "manager": "process",
+        "unit": "",
+        "container": "",
+        "detail": "",
         "log_path": str(host.log),
         "stale": "",
         "leftovers": [],
@@ -420,6 +433,24 @@ def test_orphaned_workers_are_found_and_ended(host):
     assert [(item["pid"], item["action"]) for item in result["ended"]] == [(worker, "killed")]
 
 
+def test_the_result_of_a_stop_is_complete(host):
+    host.start()
+    status, result = host.run("stopped", grace=5)
+    assert status == 0
+    assert (result["drain"]["asked"], result["drain"]["in_flight"]) == (False, None)
+    assert (result["exit_status"], result["clean_exit"], result["port"]) == (None, None, {})
+    assert (result["adopted"], result["unmanaged"]) == ("", None)
+    assert [step["name"] for step in result["steps"]] == ["find", "end", "leftovers", "port"]
+
+
+def test_every_process_of_a_server_carries_whose_it_is(host):
+    pid = host.start(WITH_WORKER)["process"]["pid"]
+    for member in (pid, int(host.log.read_text())):
+        environ = PROCFS.environ(member)
+        assert environ["INFEROPS_SGLANG_INSTANCE"] == "test"
+        assert environ["INFEROPS_SGLANG_STATE_DIR"] == str(host.root / "lib")
+
+
 def test_a_zombie_counts_as_ended(host):
     pid = host.start()["process"]["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -437,15 +468,12 @@ def test_a_process_of_the_same_kind_is_left_alone(host, bystander):
 
 def test_survivors_fail_the_task_and_keep_the_pid_file(host, monkeypatch):
     pid = host.start()["process"]["pid"]
-    from ansible_collections.inferops.sglang.plugins.module_utils.sglang import server_process
-    from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
-
     monkeypatch.setattr(
-        server_process,
-        "end_processes",
-        lambda targets, *rest, **more: [Outcome(t, "survived", ("SIGTERM", "SIGKILL"), 60.0, "D") for t in targets],
+        stopping.Tools,
+        "end",
+        lambda tools, targets, *rest: [Outcome(t, "survived", ("SIGTERM", "SIGKILL"), 60.0, "D") for t in targets],
     )
     status, result = host.run("stopped")
     assert status == 1 and not result["changed"] and host.pid_file.exists()
-    assert "PID %d" % pid in result["msg"] and "uninterruptible" in result["msg"]
+    assert "PID %d" % pid in result["msg"] and "state D" in result["msg"]
     assert result["ended"][0]["action"] == "survived" and result["ended"][0]["state"] == "D"

@@ -18,6 +18,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_proc
     launch_of,
     write_pid_file,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
+from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import container_of
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcessInfo
 
 UNIT = "sglang-main.service"
@@ -40,6 +42,7 @@ def process(pid, session=None, unit=None, cgroup="/", start_time=1000, started_a
         cgroup=cgroup,
         unit=unit,
         started_at=started_at,
+        container=container_of(cgroup),
     )
 
 
@@ -164,14 +167,14 @@ class Systemd:
             **state,
         }
 
-    def run(self, argv):
+    def run(self, argv, timeout):
         self.asked.append(argv[0])
         if argv[0] == "journalctl":
             if "--output=json" in argv:
-                return 0, self.last_entry, ""
+                return Completed(0, self.last_entry)
             self.last_journal = argv
-            return 0, self.journal, ""
-        return 0, "".join("%s=%s\n" % item for item in self.state.items()), ""
+            return Completed(0, self.journal)
+        return Completed(0, "".join("%s=%s\n" % item for item in self.state.items()))
 
     def fails(self, **changes):
         self.state.update(
@@ -326,3 +329,24 @@ def test_nothing_is_owned_before_a_process_was_seen():
     kernel.sockets = [Listener("127.0.0.1", 30000, 103)]
     server = UnitProcess(UNIT, Systemd(MainPID=0).run, kernel)
     assert "PID 103" in port_owner(server, "127.0.0.1", 30000, kernel).foreign
+
+
+def test_what_the_engine_runs_for_the_unit_is_its_own():
+    inside = process(105, cgroup="/system.slice/docker-%s.scope" % ("a1" * 32))
+    kernel = Kernel(process(100), inside)
+    kernel.sockets = [Listener("127.0.0.1", 30000, 105)]
+    for identifier, foreign in (("a1" * 32, False), ("b2" * 32, True), ("", True)):
+        server = UnitProcess(UNIT, Systemd().run, kernel, lambda identifier=identifier: identifier)
+        server.look()
+        assert bool(port_owner(server, "127.0.0.1", 30000, kernel).foreign) == foreign
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    ["/lxc.payload.129/system.slice/" + UNIT, "/user.slice/user-7.slice/user@7.service/app.slice/" + UNIT],
+)
+def test_a_unit_of_the_same_name_elsewhere_is_another_one(cgroup):
+    kernel = Kernel(process(100), process(106, cgroup=cgroup, unit=UNIT))
+    server = UnitProcess(UNIT, Systemd().run, kernel)
+    server.look()
+    assert not server.owns(kernel.read(106))

@@ -5,32 +5,39 @@ from __future__ import annotations
 
 import json
 import os
-from types import SimpleNamespace
 
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import RunningError, find_running
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 
 PROCFS = ProcFs()
 
 
+def process(session, cgroup="/", start_time=1 << 60):
+    """A process that is not there, as it is read."""
+    return ProcessInfo(
+        *(4194300, start_time, 1, "S", "python3", "", ("python3",), 0, "root", session, session, cgroup, None, 0.0)
+    )
+
+
 @pytest.fixture
 def paths(tmp_path):
-    return InstancePaths("main", run_dir=str(tmp_path))
+    return InstancePaths("main", state_dir=str(tmp_path / "state"), run_dir=str(tmp_path))
 
 
-def no_command(_command):
+def no_command(_command, _timeout):
     raise AssertionError("no command is needed")
 
 
 def show(pid, status=0, errors=""):
-    def run(command):
+    def run(command, timeout):
         assert command[:2] == ["systemctl", "show"] and command[-1] == "sglang-main.service"
         lines = ["LoadState=loaded", "ActiveState=active", "SubState=running", f"MainPID={pid}"]
         lines += ["Result=success", "ExecMainCode=0", "ExecMainStatus=0", "NRestarts=0"]
-        return status, "\n".join(lines), errors
+        return Completed(status, "\n".join(lines), errors)
 
     return run
 
@@ -55,6 +62,8 @@ def test_a_process_of_its_own(paths):
         "start_ticks": PROCFS.identity(os.getpid()).start_time,
         "manager": "process",
         "unit": "",
+        "container": "",
+        "session": os.getpid(),
         "user": running.process.user,
         "release": "r1",
     }
@@ -65,7 +74,7 @@ def test_a_pid_file_of_a_process_that_is_gone(paths, change):
     write_pid_file(paths, **change)
     running = find_running(paths, "process", PROCFS, no_command)
     assert running.to_dict() is None
-    assert not running.owns(SimpleNamespace(session=os.getpid(), unit=None))
+    assert not running.owns(process(session=os.getpid()))
 
 
 def test_no_pid_file(paths):
@@ -83,15 +92,16 @@ def test_a_broken_pid_file_names_file_and_remedy(paths, text):
 def test_the_session_of_a_process_is_its_own(paths):
     write_pid_file(paths)
     running = find_running(paths, "process", PROCFS, no_command)
-    assert running.owns(SimpleNamespace(session=os.getpid(), unit="x.service"))
-    assert not running.owns(SimpleNamespace(session=1, unit=None))
+    assert running.owns(process(session=os.getpid(), cgroup="/system.slice/x.service"))
+    assert not running.owns(process(session=os.getpid(), start_time=1))
+    assert not running.owns(process(session=1))
 
 
 def test_a_unit(paths):
     running = find_running(paths, "systemd", PROCFS, show(os.getpid()))
     assert running.to_dict()["pid"] == os.getpid() and running.to_dict()["unit"] == "sglang-main.service"
-    assert running.owns(SimpleNamespace(session=1, unit="sglang-main.service"))
-    assert not running.owns(SimpleNamespace(session=os.getpid(), unit="sglang-main-2.service"))
+    assert running.owns(process(session=1, cgroup="/system.slice/sglang-main.service"))
+    assert not running.owns(process(session=os.getpid(), cgroup="/system.slice/sglang-main-2.service"))
 
 
 def test_a_unit_that_does_not_run(paths):
@@ -102,8 +112,5 @@ def test_no_systemd(paths):
     with pytest.raises(RunningError, match=r"not been booted.*set manager to process"):
         find_running(paths, "systemd", PROCFS, show(0, 1, "System has not been booted with systemd"))
 
-    def missing(_command):
-        raise FileNotFoundError(2, "No such file or directory")
-
-    with pytest.raises(RunningError, match="set manager to process"):
-        find_running(paths, "systemd", PROCFS, missing)
+    with pytest.raises(RunningError, match=r"no such program.*set manager to process"):
+        find_running(paths, "systemd", PROCFS, lambda *_words: Completed(127, missing=True))

@@ -13,6 +13,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state 
     parse_show,
     read_unit,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
 
 RUNNING = {
     "LoadState": "loaded",
@@ -124,15 +125,36 @@ def test_what_cannot_be_read_is_an_error(changes):
 
 def test_systemctl_that_fails():
     with pytest.raises(UnitError, match="Failed to connect to bus"):
-        read_unit("sglang-main.service", lambda argv: (1, "", "Failed to connect to bus: No such file\n"))
+        read_unit(
+            "sglang-main.service", lambda argv, timeout: Completed(1, err="Failed to connect to bus: No such file\n")
+        )
+
+
+@pytest.mark.parametrize(
+    ("done", "message"),
+    [
+        (Completed(127, missing=True), "no such program"),
+        (Completed(None, timed_out=True), "did not answer in time"),
+    ],
+)
+def test_systemctl_that_gives_no_answer(done, message):
+    with pytest.raises(UnitError, match=message):
+        read_unit("sglang-main.service", lambda argv, timeout: done)
+
+
+def test_whether_it_starts_at_boot_and_how_long_it_may_take_to_stop():
+    unit = state(UnitFileState="enabled", TimeoutStopUSec="2min")
+    assert (unit.file_state, unit.stop_timeout, unit.idle) == ("enabled", "2min", False)
+    assert state(ActiveState="failed", SubState="failed").idle
 
 
 def test_how_systemctl_is_asked():
     asked = []
 
-    def run(argv):
+    def run(argv, timeout):
         asked.append(argv)
-        return 0, show(), ""
+        assert 0 < timeout <= 60
+        return Completed(0, show())
 
     assert read_unit("sglang-main.service", run).main_pid == 4711
     assert asked[0][:2] == ["systemctl", "show"] and asked[0][-1] == "sglang-main.service"
@@ -142,14 +164,14 @@ def test_how_systemctl_is_asked():
 def test_the_journal_is_of_this_start_only():
     asked = []
 
-    def run(argv):
+    def run(argv, timeout):
         asked.append(argv)
-        return 0, "a line\n", ""
+        return Completed(0, "a line\n")
 
     assert journal_of("abc", run) == "a line\n"
     assert "_SYSTEMD_INVOCATION_ID=abc" in asked[0] and "INVOCATION_ID=abc" in asked[0]
     assert journal_of("", run) == "" and len(asked) == 1
-    assert journal_of("abc", lambda argv: (1, "nonsense", "No journal files")) == ""
+    assert journal_of("abc", lambda argv, timeout: Completed(1, "nonsense", "No journal files")) == ""
 
 
 @pytest.mark.parametrize(
@@ -164,4 +186,4 @@ def test_the_journal_is_of_this_start_only():
     ],
 )
 def test_the_journal_remembers_a_unit_that_systemd_has_forgotten(answer, invocation):
-    assert last_invocation("sglang-main.service", lambda argv: answer) == invocation
+    assert last_invocation("sglang-main.service", lambda argv, timeout: Completed(*answer)) == invocation
