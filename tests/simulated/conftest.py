@@ -84,14 +84,14 @@ class Host:
         self.others.extend(int(pid) for pid in pids)
         return {"process": process, "pid": int(pids[0]), "child": int(pids[-1])}
 
-    def module(self, name, check=False, variables=None, launcher=(), python=sys.executable, **arguments):
+    def module(self, name, check=False, variables=None, launcher=(), interpreter=sys.executable, **arguments):
         """Run a module as Ansible does, in a session with these variables as well: its result.
 
         launcher: the command that runs it, as setpriv does under another user.
         """
         arguments.update(_ansible_check_mode=check, _ansible_diff=True, _ansible_remote_tmp=str(self.folder))
         done = subprocess.run(
-            [*launcher, str(python), RUNNER, name],
+            [*launcher, str(interpreter), RUNNER, name],
             env=dict(self.environment, **(variables or {})),
             check=False,
             input=json.dumps(arguments),
@@ -197,8 +197,9 @@ def standing(tmp_path_factory, library):
 
 
 def pytest_configure(config):
-    """Which rows of the table of GPU cases a test covers."""
+    """Which rows of the tables of cases a test covers."""
     config.addinivalue_line("markers", "case(number, ...): rows of the table in test_cases_covered.py")
+    config.addinivalue_line("markers", "sglang_case(row, ...): rows of the table in test_sglang_cases_covered.py")
 
 
 def unused_port():

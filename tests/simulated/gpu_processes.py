@@ -100,9 +100,6 @@ def holder_in_namespace(host, gpu, mib, *options):
     assert word == "ready"
     (pid,) = children(process.pid)
     host.others.append(pid)
-    # The driver lists the host's number on the host; the holder knows only its own.
-    for file in (host.folder / "alloc").glob("%d.%s.*" % (gpu, inside)):
-        file.rename(file.with_name(file.name.replace("%d.%s." % (gpu, inside), "%d.%d." % (gpu, pid))))
     return {"process": process, "pid": pid, "inside": int(inside)}
 
 
@@ -183,4 +180,4 @@ def as_nobody(host):
     )
     if works.returncode:
         pytest.skip("nobody cannot use %s with %s: %s" % (python, packages, works.stderr.strip()[-200:]))
-    return {"launcher": launcher, "python": python}
+    return {"launcher": launcher, "interpreter": python}

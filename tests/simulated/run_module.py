@@ -16,6 +16,10 @@ COLLECTION = "ansible_collections.inferops.sglang.plugins."
 if os.environ.get("FAKEGPU_DEV"):
     # The simulated host has its device nodes in a folder of its own.
     importlib.import_module(COLLECTION + "module_utils.gpu.device_nodes").DEV = os.environ["FAKEGPU_DEV"]
+if os.environ.get("STANDIN_SHM_DIR"):
+    # So has it its shared memory and temporary files.
+    leftovers = importlib.import_module(COLLECTION + "module_utils.sglang.leftovers")
+    leftovers.SHARED_MEMORY, leftovers.TEMPORARY = os.environ["STANDIN_SHM_DIR"], os.environ["STANDIN_TMP_DIR"]
 
 module = importlib.import_module(COLLECTION + "modules." + sys.argv[1])
 arguments = json.load(sys.stdin)

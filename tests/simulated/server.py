@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
 import sys
+import threading
 import urllib.error
 import urllib.request
 
@@ -17,6 +19,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "simulator"
 from make_model import make_model
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
+from .waiting import is_alive, wait_until
 
 STANDIN = pathlib.Path(__file__).resolve().parents[1] / "simulator" / "sglang_standin"
 EAGLE3 = {
@@ -90,14 +94,14 @@ class Server:
     def present(self, checked, environment=None, **options):
         """Make a checked configuration the current release."""
         found = checked["sglang"]
-        stored = ("command", "requested", "effective", "adjusted", "gpus")
+        stored = ("command", "requested", "effective", "adjusted", "gpus", "container", "files", "patches")
         return self.module(
             "sglang_release",
             state="present",
             port=self.port,
             sglang_version=found["version"],
             environment=dict(found["environment"], **(environment or {})),
-            **dict({name: found[name] for name in stored}, **options),
+            **dict({name: found[name] for name in stored if found.get(name)}, **options),
         )
 
     def start(self, **options):
@@ -108,8 +112,9 @@ class Server:
         return result
 
     def wait(self, **options):
-        """Wait until it is ready and prove it."""
-        return self.module("sglang_wait_ready", **{"timeout": 30, "interval": 0.05, "request_timeout": 5, **options})
+        """Wait until it is ready and prove it, without many requests unless they are asked for."""
+        quick = {"timeout": 30, "interval": 0.05, "request_timeout": 5, "soak_requests": 0}
+        return self.module("sglang_wait_ready", **{**quick, **options})
 
     def stop(self, **options):
         """Stop it, and wait until the GPUs are free for the next one."""
@@ -125,6 +130,31 @@ class Server:
         checked = succeeded(self.preflight(environment, **options, **secret))
         succeeded(self.present(checked, environment, **secret))
         return succeeded(self.start())
+
+    def try_start(self, environment=None, **options):
+        """Start a configuration that SGLang's own parser is not asked about; the failure of the start or the wait."""
+        checked = succeeded(self.preflight(environment, parser="skip", **options))
+        succeeded(self.present(checked, environment))
+        started = self.start()
+        return started if started.get("failed") else self.wait()
+
+    def generate(self, tokens=16):
+        """One generation: its status, 0 where nobody answers."""
+        return self.request("/generate", {"text": "x", "sampling_params": {"max_new_tokens": tokens}})
+
+    @contextlib.contextmanager
+    def requests(self, *tokens):
+        """Generations of so many tokens, all under way; their statuses are in the list when they are over."""
+        statuses = []
+        threads = [threading.Thread(target=lambda n=n: statuses.append(self.generate(n))) for n in tokens]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_until(lambda: self.running_requests() == len(tokens))
+            yield statuses
+        finally:
+            for thread in threads:
+                thread.join()
 
     def prove(self, **options):
         """Wait until it is ready, and remember its release as proven; the result of the waiting."""
@@ -149,6 +179,39 @@ class Server:
         except OSError:
             return 0
 
+    def running_requests(self):
+        """How many requests run or wait now, as far as this release of the server tells."""
+        for path in ("/v1/loads", "/get_load"):
+            try:
+                with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=10) as answer:
+                    found = json.load(answer)
+            except urllib.error.HTTPError:
+                continue
+            rows = found["loads"] if isinstance(found, dict) else found
+            return sum(row.get("num_reqs", row.get("num_running_reqs", 0)) for row in rows)
+        return 0
+
+    def log(self):
+        """What the server has written so far."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def family(self):
+        """The live processes of all its starts, PIDs by title; those without one by what they run."""
+        found = {}
+        for pid in self._started:
+            for member in ProcFs().session_members(pid):
+                if not member.dead:
+                    title = member.argv[0] if member.argv and member.argv[0].startswith("sglang::") else ""
+                    found[title or (" ".join(member.argv[:3]))] = member.pid
+        return found
+
+    def kill(self, title=None):
+        """Kill one of its processes, by default the main one, as the kernel would for want of memory."""
+        pid = self._started[-1] if title is None else self.family()[title]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid))
+        return pid
+
     def identity(self):
         """PID and start time of the process that was started last, None where it is gone."""
         found = ProcFs().identity(self._started[-1])
@@ -172,6 +235,13 @@ class Server:
                     os.kill(member.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+
+
+def behave(**keys):
+    """Variables that make a stand-in server behave so (see tests/simulator/README.md)."""
+    return {
+        "STANDIN_" + key.upper(): value if isinstance(value, str) else json.dumps(value) for key, value in keys.items()
+    }
 
 
 def succeeded(result):

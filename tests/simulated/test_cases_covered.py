@@ -7,10 +7,11 @@ The numbers are those of the project's table of cases; `@pytest.mark.case(number
 
 from __future__ import annotations
 
-import ast
 import pathlib
 
 import pytest
+
+from .case_marks import marked
 
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = HERE.parent
@@ -96,29 +97,17 @@ NOT_IN_THE_GPU_ENGINE = {
 }
 
 
-def marked():
-    """The tests here by the numbers in their marks."""
-    found = {}
-    for file in sorted(HERE.glob("test_*.py")):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            for mark in getattr(node, "decorator_list", []):
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.case":
-                    for argument in mark.args:
-                        found.setdefault(ast.literal_eval(argument), []).append("%s::%s" % (file.name, node.name))
-    return found
-
-
 @pytest.mark.parametrize("number", sorted(CASES))
 def test_a_case_has_its_test(number):
     if number in ELSEWHERE:
         file, name = ELSEWHERE[number].split("::")
         assert "def %s(" % name in (TESTS / file).read_text(encoding="utf-8")
     elif number not in NOT_IN_THE_GPU_ENGINE:
-        assert marked().get(number), "case %d (%s) has no test" % (number, CASES[number])
+        assert marked("case").get(number), "case %d (%s) has no test" % (number, CASES[number])
 
 
 def test_marks_name_cases_of_the_table():
-    assert set(marked()) <= set(CASES).difference(ELSEWHERE, NOT_IN_THE_GPU_ENGINE)
+    assert set(marked("case")) <= set(CASES).difference(ELSEWHERE, NOT_IN_THE_GPU_ENGINE)
 
 
 def test_what_is_not_done_here_is_of_the_table_and_in_one_list():

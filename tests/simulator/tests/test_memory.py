@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import fakegpu
 import pytest
-from harness import Host, wait_for
+from harness import SIMULATOR, Host, wait_for
 
 
 def test_idle_gpu_as_on_hardware(host: Host) -> None:
@@ -184,6 +186,33 @@ def test_processes_of_another_namespace_are_left_out(host: Host) -> None:
     fakegpu.set_value("drop_foreign", state=host.state)
     assert host.listed() == [[pid, 1000]]
     assert host.used() == 71000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make PID namespaces")
+def test_a_process_has_the_pid_of_the_callers_namespace(host: Host) -> None:
+    (own,) = host.hold()
+    guest = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    holder = "import fakegpu, subprocess, sys\nfakegpu.allocate(0, 500)\nprint(fakegpu.os.getpid(), flush=True)\n" + (
+        "code = sys.stdin.readline()\nsubprocess.run([sys.executable, '-c', code])\nsys.stdin.read()\n"
+    )
+    process = host.start(
+        [*guest, sys.executable, "-c", holder],
+        {"PYTHONPATH": str(SIMULATOR)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "1\n"
+    (outside,) = map(int, Path("/proc/%d/task/%d/children" % (process.pid, process.pid)).read_text().split())
+    assert sorted(host.listed()) == sorted([[own, 1000], [outside, 500]])
+    process.stdin.write(
+        "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); "
+        "print([p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(h)], n.nvmlDeviceGetMemoryInfo(h).used >> 20)\n"
+    )
+    process.stdin.flush()
+    # What the guest cannot see uses the memory all the same.
+    inside, used = process.stdout.readline().rsplit(None, 1)
+    assert inside == "[1]" and int(used) >= 1500
 
 
 def test_mig_instances(host: Host) -> None:

@@ -26,6 +26,9 @@ class Behaviour:
     warmup_seconds: float = 0.2
     health_seconds: float = 0.05
     drain_poll_seconds: float = 0.1
+    graph_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    shards: int = 4
 
     # How big and fast the model is.
     weights_mib: int = 8000
@@ -38,20 +41,29 @@ class Behaviour:
     accept_probability: float = 0.8
     accept: Optional[float] = None
 
-    # Faults while starting.
+    # Faults while starting. The phases that crash_at and hang_at may name are in faults.py.
+    crash_at: str = ""
+    crash_message: str = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    hang_at: str = ""
     die_at_load: bool = False
     hang_at_load: bool = False
     graph_capture_failure: bool = False
     die_in_warmup: bool = False
     never_ready: bool = False
+    warmup_polls: int = 3
+    refuse_stale_segments: bool = False
+    outlive_parent: bool = False
     orphan_seconds: float = 600.0
 
     # Faults while serving.
     unhealthy: bool = False
+    fail_every: Optional[int] = None
     hang_after_requests: Optional[int] = None
     die_after_requests: Optional[int] = None
     ignore_term: bool = False
     slow_drain: float = 0.0
+    unpin_seconds: float = 0.0
+    diagnosis_seconds: float = 0.0
 
     # The running server differs from what was asked for.
     report_adaptive_false: bool = False

@@ -15,7 +15,7 @@ from sglang.srt.processes import become
 
 def run_detokenizer(behaviour: Behaviour, channel: Any) -> None:
     time.sleep(behaviour.import_seconds)
-    become("sglang::detokenizer")
+    become("sglang::detokenizer", dies_with_parent=not behaviour.outlive_parent)
     with suppress(EOFError, OSError):
         channel.recv()
     os._exit(0)

@@ -39,23 +39,27 @@ CHANGEABLE = {
 }
 
 
-class HttpServer(ThreadingHTTPServer):
+class PlainHttpServer(ThreadingHTTPServer):
     """Listens at once when made. :raises OSError: when the port is taken."""
 
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        super().__init__((server.args.host, server.args.port), Handler)
-
     def server_bind(self) -> None:
         # The inherited one looks the host's name up, which takes seconds where there is no DNS.
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server.args.host, self.server.args.port
+        self.server_name, self.server_port = self.server_address[:2]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no event."""
+
+
+class HttpServer(PlainHttpServer):
+    """The server's own."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        super().__init__((server.args.host, server.args.port), Handler)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -137,6 +141,8 @@ class Handler(BaseHTTPRequestHandler):
             routes["/ready"] = self.ready
         if since(8):
             routes["/v1/loads"] = lambda: self.answer(200, state.loads())
+        if not since(21):
+            routes["/get_load"] = lambda: self.answer(200, state.early_loads())
         if state.args.enable_metrics:
             routes["/metrics"] = routes["/metrics/"] = self.metrics
         self.dispatch(routes)
@@ -182,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
             "/v1/completions": self.complete,
             "/v1/chat/completions": self.complete,
             "/flush_cache": self.flush,
-            "/abort_request": lambda body: self.answer(200),
+            "/abort_request": self.abort,
             "/freeze_gc": lambda body: self.answer(200, "Garbage collection frozen.\n", "text/plain"),
             "/pause_generation": self.pause,
             "/continue_generation": self.resume,
@@ -197,6 +203,11 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(400, "Flush cache failed.\n", "text/plain")
 
+    def abort(self, body: Dict[str, Any]) -> None:
+        if body.get("abort_all"):
+            self.state.abort_all()
+        self.answer(200)
+
     def pause(self, body: Dict[str, Any]) -> None:
         self.state.paused = True
         self.answer(200, {"message": "Generation paused successfully.", "status": "ok"})
@@ -210,17 +221,27 @@ class Handler(BaseHTTPRequestHandler):
 
     # ---- generating
 
+    def stumble(self) -> bool:
+        """Whether this request gets 503 instead of tokens."""
+        if not self.state.stumbles():
+            return False
+        self.answer(503, {"error": {"message": "The server is busy. Please try again later."}})
+        return True
+
     def generate(self, body: Dict[str, Any]) -> None:
+        if self.stumble():
+            return None
         tokens = int((body.get("sampling_params") or {}).get("max_new_tokens") or 128)
         text = body.get("text")
         if body.get("stream"):
             return self.stream(_native, tokens)
         if isinstance(text, list):
-            self.answer(200, [_native(tokens, self.state.generate(tokens)) for _prompt in text])
-        else:
-            self.answer(200, _native(tokens, self.state.generate(tokens)))
+            return self.answer(200, [_native(tokens, self.state.generate(tokens)) for _prompt in text])
+        return self.answer(200, _native(tokens, self.state.generate(tokens)))
 
     def complete(self, body: Dict[str, Any]) -> None:
+        if self.stumble():
+            return None
         tokens = int(body.get("max_completion_tokens") or body.get("max_tokens") or 16)
         model = self.state.args.served_model_name
         chat = self.route.endswith("chat/completions")
@@ -235,7 +256,7 @@ class Handler(BaseHTTPRequestHandler):
             sent = count
             return event
 
-        self.stream(chunk, tokens)
+        return self.stream(chunk, tokens)
 
     def stream(self, event: Callable[[int, Dict[str, Any]], Dict[str, Any]], tokens: int) -> None:
         self.send_response(200)

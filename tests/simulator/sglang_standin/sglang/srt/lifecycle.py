@@ -15,10 +15,15 @@ from typing import Any
 
 from sglang.srt.behaviour import Behaviour, load_behaviour
 from sglang.srt.engine import Engine
+from sglang.srt.faults import reach
 from sglang.srt.http_server import listen
+from sglang.srt.node import run_node
 from sglang.srt.processes import kill_descendants, kill_own_tree
+from sglang.srt.rendezvous import Ring
+from sglang.srt.segments import Segments, refuse_stale
 from sglang.srt.server_args import ServerArgs
 from sglang.srt.serving import UNHEALTHY, UP, Server
+from sglang.srt.warm_up import warm_up
 from sglang.version import since
 
 logger = logging.getLogger(__name__)
@@ -68,8 +73,14 @@ class _Life:
         if self.behaviour.ignore_term:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         logger.info("server_args=%r", self.args)
+        if self.behaviour.refuse_stale_segments:
+            refuse_stale()
+        began = time.monotonic()
+        self.segments = Segments()
+        self.segments.of_main_process(self.args.enable_metrics)
         self.engine = Engine(self.args, self.behaviour)
-        tokens = self.engine.wait_until_loaded()
+        self.ring = Ring(self.args)
+        tokens = self._load()
         logger.info(
             "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%s",
             tokens,
@@ -77,9 +88,20 @@ class _Life:
             self.args.max_prefill_tokens,
             self.args.max_running_requests,
         )
-        self.server = Server(self.args, self.behaviour, tokens, [p.pid for p in self.engine.schedulers])
+        if self.args.node_rank > 0:
+            return run_node(self.args, self.engine, self.ring, self._watch_children)
+        if since(17):
+            logger.info(
+                "Engine startup timings (s): load_weight=%.2f, kv_cache_allocation=0.00, tokenizer_e2e=%.2f",
+                self.behaviour.load_seconds,
+                time.monotonic() - began,
+            )
+        reach(self.behaviour, "bind")
+        self.server = Server(self.args, self.behaviour, tokens, self.engine.scheduler_pids)
         self.server.command_line = " ".join(sys.argv[1:])
         logger.info("INFO:     Started server process [%d]", os.getpid())
+        logger.info("INFO:     Waiting for application startup.")
+        logger.info("INFO:     Application startup complete.")
         http = listen(self.server)
         logger.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", self.args.host, self.args.port)
         threading.Thread(target=http.serve_forever, name="http", daemon=True).start()
@@ -89,8 +111,25 @@ class _Life:
 
     # ---- starting
 
+    def _load(self) -> int:
+        """The room for tokens, when all nodes have loaded."""
+        if self.args.nnodes > 1:
+            self.ring.meet(self.engine.schedulers.check_alive)
+            self.engine.schedulers.go()
+        tokens = self.engine.schedulers.wait_until_loaded()
+        self.ring.finish_loading(self.engine.schedulers.check_alive)
+        return tokens
+
     def _child_failed(self, number: int, frame: Any) -> None:
-        logger.error("Received sigquit from a child process. It usually means the child failed.")
+        self._collapse()
+
+    def _collapse(self) -> None:
+        """A child has failed: the end of all."""
+        if since(17):
+            logger.error("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
+        else:
+            logger.error("Received sigquit from a child process. It usually means the child failed.")
+        time.sleep(self.behaviour.diagnosis_seconds)
         kill_own_tree()
 
     def _warm_up(self) -> None:
@@ -98,14 +137,9 @@ class _Life:
         if self.behaviour.never_ready:
             return
         if not self.args.skip_server_warmup:
-            time.sleep(self.behaviour.warmup_seconds)
-            if self.behaviour.die_in_warmup:
-                self.server.failed = (
-                    "Initialization failed. warmup error: Traceback (most recent call last):\n"
-                    "AssertionError: {'error': {'message': 'Internal server error'}}"
-                )
+            self.server.failed = warm_up(self.server, self.behaviour)
+            if self.server.failed:
                 return
-            self.server.warm_up()
         self.server.status = UP
         logger.info("The server is fired up and ready to roll!")
 
@@ -122,22 +156,23 @@ class _Life:
             if self.server.failed:
                 logger.error(self.server.failed)
                 kill_own_tree()
+            self.server.alone = self.server.alone or self.ring.broken()
             self._watch_children()
             time.sleep(TICK)
 
     def _watch_children(self) -> None:
-        for process in self.engine.processes():
+        for process in self.engine.watched:
             if not process.is_alive() and since(10):
                 logger.error(
-                    "Subprocess %s (pid %d) crashed with exit code %s. Killing the server.",
+                    "Subprocess %s (pid=%d) crashed with exit code %s. Triggering SIGQUIT for cleanup...",
                     process.name,
                     process.pid,
                     process.exitcode,
                 )
-                kill_own_tree()
+                self._collapse()
 
     def _on_term(self, number: int, frame: Any) -> None:
-        logger.warning("SIGTERM received. signum=%d. Draining requests and shutting down...", number)
+        logger.warning("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
         self.server.leaving = True
 
     # ---- leaving
@@ -157,4 +192,5 @@ class _Life:
         self.engine.shut_down()
         if not since(19):
             kill_own_tree()
+        self.segments.remove()
         return 0

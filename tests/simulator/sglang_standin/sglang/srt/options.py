@@ -58,7 +58,7 @@ def _model() -> List[Option]:
         flag("trust_remote_code"),
         integer("context_length"),
         flag("is_embedding"),
-        flag("enable_multimodal"),
+        Option("enable_multimodal", None, action="store_true"),
         text("revision"),
         text("model_impl", "auto"),
         text("json_model_override_args", "{}"),
@@ -99,11 +99,11 @@ def _scheduling() -> List[Option]:
 
 def _placement() -> List[Option]:
     return [
-        integer("tp_size", 1, "--tensor-parallel-size", "--tp"),
-        integer("pp_size", 1, "--pipeline-parallel-size", "--pp"),
-        integer("dp_size", 1, "--data-parallel-size", "--dp"),
+        integer("tp_size", 1, "--tensor-parallel-size"),
+        integer("pp_size", 1, "--pipeline-parallel-size"),
+        integer("dp_size", 1, "--data-parallel-size"),
         integer("ep_size", 1, "--expert-parallel-size", "--ep"),
-        text("load_balance_method", "auto"),
+        text("load_balance_method", "round_robin"),
         flag("enable_dp_attention"),
         flag("enable_dp_lm_head"),
         integer("base_gpu_id", 0),
@@ -142,7 +142,7 @@ def _serving() -> List[Option]:
         flag("enable_metrics"),
         flag("enable_cache_report"),
         integer("decode_log_interval", 40),
-        flag("enable_lora"),
+        Option("enable_lora", None, action="store_true"),
         text("crash_dump_folder"),
     ]
 
@@ -189,21 +189,35 @@ def _speculative() -> List[Option]:
         text("speculative_token_map"),
         text("speculative_attention_mode", "prefill", choices=["prefill", "decode"]),
         text("speculative_draft_attention_backend"),
-        text("speculative_moe_runner_backend"),
+        text("speculative_moe_runner_backend", "auto"),
         text("speculative_moe_a2a_backend"),
         integer("speculative_ngram_min_bfs_breadth", 1),
         integer("speculative_ngram_max_bfs_breadth", 10),
+        text("speculative_ngram_match_type", "BFS", choices=["BFS", "PROB"]),
         integer("speculative_ngram_capacity", 10000000),
         flag("enable_multi_layer_eagle"),
     ]
+    if since(10):
+        options += [integer("speculative_ngram_max_trie_depth", 18)]
+    else:
+        options += [
+            integer("speculative_ngram_branch_length", 18),
+            integer("speculative_ngram_min_match_window_size", 1),
+            integer("speculative_ngram_max_match_window_size", 12),
+        ]
     if since(11):
         options += [flag("speculative_adaptive"), text("speculative_adaptive_config")]
+        options += [integer("speculative_dflash_block_size")]
     if since(12):
         options += [integer("speculative_draft_window_size")]
     if since(14):
         options += [flag("speculative_use_rejection_sampling")]
+    if since(17):
+        options += [text("weight_cache_mode", "off", choices=["off", "daemon", "client"])]
+    if since(18):
+        options += [text("speculative_draft_kv_cache_dtype")]
     if since(19):
-        options += [text("speculative_dsa_topk_backend"), integer("gated_launch_port")]
+        options += [text("speculative_dsa_topk_backend", "sgl-kernel"), integer("gated_launch_port")]
     if since(22):
         options += [flag("speculative_use_block_verification")]
     return options

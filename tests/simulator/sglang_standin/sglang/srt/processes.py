@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from contextlib import suppress
 from typing import Dict, List
 
@@ -15,14 +16,24 @@ from sglang.srt.gpu_memory import fakegpu
 _PR_SET_PDEATHSIG = 1
 
 
-def become(title: str) -> None:
+def become(title: str, dies_with_parent: bool = True) -> None:
     """Take the process's final name, and die with the parent from now on.
 
     Both happen only after the heavy imports: until then the process is an anonymous ``python -c from
     multiprocessing.spawn …``, and outlives a parent that is killed.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if dies_with_parent:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     fakegpu.set_title(title)
+
+
+def linger(seconds: float) -> None:
+    """Stay as an orphan does: holding what it has, and serving nobody.
+
+    A real one stays until somebody ends it; this one leaves in the end, so that no test can leak it for ever.
+    """
+    time.sleep(seconds)
+    os._exit(1)
 
 
 def descendants(pid: int) -> List[int]:

@@ -50,8 +50,6 @@ def resolve(args: Any) -> ModelConfig:
         args.device = "cuda"
     if args.random_seed is None:
         args.random_seed = random.randint(0, 1 << 30)
-    if args.dtype == "auto":
-        args.dtype = "bfloat16"
     if args.mem_fraction_static is None:
         args.mem_fraction_static = 0.88
     args.chunked_prefill_size = args.chunked_prefill_size or 8192
@@ -69,6 +67,9 @@ def check(args: Any) -> None:
     assert not (args.dp_size > 1 and args.nnodes != 1 and not args.enable_dp_attention), (
         "multi-node data parallel is not supported unless dp attention!"
     )
+    assert args.nnodes == 1 or args.dist_init_addr, "dist_init_addr must be set for several nodes"
+    assert 0 <= args.node_rank < args.nnodes, "node_rank must be less than nnodes"
+    assert args.tokenizer_worker_num == 1 or not args.api_key, "api_key does not go with tokenizer_worker_num > 1"
     assert args.base_gpu_id >= 0, "base_gpu_id must be non-negative"
     assert args.gpu_id_step >= 1, "gpu_id_step must be positive"
     assert ":" not in args.served_model_name, "served_model_name cannot contain a colon (':') character."
@@ -81,6 +82,8 @@ def check(args: Any) -> None:
 
 
 def _resolve_speculation(args: Any, model: ModelConfig) -> None:
+    if args.speculative_draft_model_quantization is None:
+        args.speculative_draft_model_quantization = args.quantization
     if args.speculative_draft_model_path is not None and args.speculative_draft_model_revision is None:
         args.speculative_draft_model_revision = "main"
     if since(14) and not since(21) and "SGLANG_ENABLE_SPEC_V2" in os.environ:
@@ -94,8 +97,12 @@ def _resolve_speculation(args: Any, model: ModelConfig) -> None:
     if algorithm not in _ALGORITHMS:
         raise ValueError("Unknown speculative algorithm name: " + algorithm)
     args.speculative_algorithm = "EAGLE" if algorithm == "NEXTN" else algorithm
+    if getattr(args, "weight_cache_mode", "off") != "off":
+        raise ValueError("--weight-cache-mode is not supported with speculative decoding.")
     if args.speculative_draft_model_path is not None:
         ModelConfig(args.speculative_draft_model_path)
+    if args.enable_dp_attention and args.speculative_algorithm in ("STANDALONE", "NGRAM"):
+        raise ValueError("Currently {} speculative decoding does not support dp attention.".format(algorithm.lower()))
     if args.max_running_requests is None:
         args.max_running_requests = SPECULATION_CONCURRENCY
         logger.warning(
@@ -197,7 +204,10 @@ def _resolve_block(args: Any) -> None:
             )
         )
     args.speculative_num_steps = args.speculative_eagle_topk = 1
-    args.speculative_num_draft_tokens = args.speculative_num_draft_tokens or 16
+    of_the_draft = 8 if args.speculative_algorithm == "DSPARK" else 16
+    args.speculative_num_draft_tokens = args.speculative_num_draft_tokens or of_the_draft
+    if not since(13):
+        args.disable_overlap_schedule = True
     args.speculative_adaptive = _adaptive_allowed(args)
 
 

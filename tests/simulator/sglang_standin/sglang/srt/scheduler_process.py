@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang.srt.behaviour import Behaviour
+from sglang.srt.faults import reach
 from sglang.srt.gpu_memory import Device
+from sglang.srt.jit_cache import build_kernels
 from sglang.srt.model_config import ModelConfig
-from sglang.srt.processes import become
+from sglang.srt.processes import become, linger
+from sglang.srt.progress import capture_batches, load_shards
+from sglang.srt.segments import Segments
 from sglang.srt.server_args import ServerArgs
 
 logger = logging.getLogger(__name__)
@@ -33,6 +37,8 @@ class Rank:
     number: int
     gpu_id: int
     label: str  # as "DP0 PP1 TP3"; empty when there is only one
+    replica: int = 0
+    place: int = 0  # within the replica
 
     @property
     def title(self) -> str:
@@ -42,10 +48,10 @@ class Rank:
 def run_scheduler(
     server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: Any, free_mib: Any, channel: Any
 ) -> None:
-    """The process's whole life. ``meeting`` is a barrier of all ranks and ``free_mib`` their shared figures."""
+    """The process's whole life. ``meeting`` is a barrier of a replica's ranks, ``free_mib`` their shared figures."""
     parent = multiprocessing.parent_process().pid
     time.sleep(behaviour.import_seconds)
-    become(rank.title)
+    become(rank.title, dies_with_parent=not behaviour.outlive_parent)
     logging.basicConfig(
         level=server_args.log_level.upper(),
         format="[%(asctime)s{}] %(message)s".format(" " + rank.label if rank.label else ""),
@@ -53,8 +59,11 @@ def run_scheduler(
         force=True,
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    segments = Segments()
     try:
-        tokens = _load(server_args, behaviour, rank, meeting, free_mib)
+        reach(behaviour, "import")
+        segments.of_scheduler()
+        tokens = _load(server_args, behaviour, rank, meeting, free_mib, channel)
         _report(channel, {"status": "ready", "max_total_num_tokens": tokens})
     except Exception:
         logger.error("Scheduler hit an exception: %s", traceback.format_exc())
@@ -62,22 +71,29 @@ def run_scheduler(
             os.kill(parent, signal.SIGQUIT)
         sys.exit(1)
     if os.getppid() != parent:
-        _linger(behaviour)
-    _serve(channel)
+        # An orphan from the import window: it came up after its parent was killed.
+        linger(behaviour.orphan_seconds)
+    _serve(behaviour, channel, segments)
 
 
-def _load(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: Any, free_mib: Any) -> int:
+def _load(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: Any, free_mib: Any, channel: Any) -> int:
     """Take the memory as the real one does, in the same order. Returns the room for tokens."""
+    reach(behaviour, "torch")
     logger.info("Init torch distributed begin.")
+    if server_args.nnodes > 1:
+        channel.recv()  # when the other nodes are there
     device = Device(rank.gpu_id)
     free, total = device.memory()
-    free_mib[rank.number] = free
+    free_mib[rank.place] = free
     meeting.wait()
     least = min(free_mib)
     meeting.wait()
     logger.info("Init torch distributed ends. elapsed=0.02 s, mem usage=0.09 GB")
     if len(free_mib) > 1:
         _check_balance(least / 1024, free / 1024)
+    if rank.number == 0:
+        build_kernels(behaviour.compile_seconds)
+    reach(behaviour, "weights")
     goal = int(server_args.mem_fraction_static * total)
     weights = _load_weights(server_args, behaviour, device, rank)
     cache = goal - weights
@@ -86,11 +102,18 @@ def _load(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: An
             "Not enough memory. Please try to increase --mem-fraction-static. Current value: "
             "mem_fraction_static={}".format(server_args.mem_fraction_static)
         )
+    reach(behaviour, "kv_cache")
     device.allocate(cache, "kv-cache")
     tokens = min(cache * TOKENS_PER_MIB, server_args.max_total_tokens or sys.maxsize)
-    logger.info("KV Cache is allocated. dtype: torch.bfloat16, #tokens: %d", tokens)
+    half = cache / 2 / 1024
+    logger.info(
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: %d, K size: %.2f GB, V size: %.2f GB",
+        tokens,
+        half,
+        half,
+    )
     logger.info("Memory pool end. avail mem=%.2f GB", device.memory()[0] / 1024)
-    _capture_graphs(server_args, behaviour, device)
+    _capture_graphs(server_args, behaviour, device, rank.number == 0)
     while behaviour.hang_at_load:
         time.sleep(60)
     return tokens
@@ -124,7 +147,7 @@ def _load_weights(server_args: ServerArgs, behaviour: Behaviour, device: Device,
     for model, mib in models:
         free = device.memory()[0]
         logger.info("Load weight begin. avail mem=%.2f GB", free / 1024)
-        _pretend_to_load(behaviour.load_seconds / len(models), progress=rank.number == 0)
+        load_shards(behaviour.load_seconds / len(models), behaviour.shards, visible=rank.number == 0)
         if behaviour.die_at_load:
             mib = max(mib, free + 1024)  # more than there is
         device.allocate(mib, "weights")
@@ -144,52 +167,49 @@ def _load_weights(server_args: ServerArgs, behaviour: Behaviour, device: Device,
     return sum(mib for _model, mib in models)
 
 
-def _pretend_to_load(seconds: float, progress: bool) -> None:
-    shards = 4
-    for done in range(shards + 1):
-        if progress:
-            sys.stderr.write(
-                "\rLoading safetensors checkpoint shards: {:3d}% Completed | {}/{} [00:00<00:00, 9.02it/s]".format(
-                    100 * done // shards, done, shards
-                )
-            )
-            sys.stderr.flush()
-        if done < shards:
-            time.sleep(seconds / shards)
-    if progress:
-        sys.stderr.write("\n")
-
-
-def _capture_graphs(server_args: ServerArgs, behaviour: Behaviour, device: Device) -> None:
+def _capture_graphs(server_args: ServerArgs, behaviour: Behaviour, device: Device, visible: bool) -> None:
+    """The target's graphs, then the draft's."""
     if server_args.disable_cuda_graph or server_args.cuda_graph_backend_decode == "disabled":
         return
-    free = device.memory()[0] / 1024
-    logger.info("Capture cuda graph begin. This can take up to several minutes. avail mem=%.2f GB", free)
-    if behaviour.graph_capture_failure:
-        raise Exception(
-            "Capture cuda graph failed: CUDA out of memory.\nPossible solutions:\n"
-            "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)\n"
-            "2. set --cuda-graph-max-bs to a smaller value (e.g., 16)\n"
+    kinds = [("graphs", "")]
+    if server_args.speculative_algorithm not in (None, "NGRAM"):
+        kinds.append(("draft_graphs", "draft "))
+    largest = server_args.cuda_graph_max_bs or 8
+    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size <= largest]
+    for phase, which in kinds:
+        free = device.memory()[0] / 1024
+        logger.info("Capture %scuda graph begin. This can take up to several minutes. avail mem=%.2f GB", which, free)
+        logger.info("Capture %scuda graph bs %s", which, sizes)
+        if behaviour.graph_capture_failure:
+            raise Exception(
+                "Capture cuda graph failed: CUDA out of memory.\nPossible solutions:\n"
+                "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)\n"
+                "2. set --cuda-graph-max-bs to a smaller value (e.g., 16)\n"
+            )
+        began = time.monotonic()
+        capture_batches(behaviour.graph_seconds / len(kinds), sizes, free, visible)
+        reach(behaviour, phase)
+        logger.info(
+            "Capture %scuda graph end. Time elapsed: %.2f s. mem usage=0.00 GB. avail mem=%.2f GB.",
+            which,
+            time.monotonic() - began,
+            free,
         )
-    logger.info("Capture cuda graph end. Time elapsed: 0.01 s. mem usage=0.00 GB. avail mem=%.2f GB.", free)
 
 
 def _report(channel: Any, message: Any) -> None:
-    with suppress(OSError):  # the parent may be gone; see _linger
+    with suppress(OSError):  # the parent may be gone; see run_scheduler
         channel.send(message)
 
 
-def _linger(behaviour: Behaviour) -> None:
-    """An orphan from the import window: it came up after its parent was killed, holds its memory, and serves nobody.
-
-    A real one stays until somebody ends it; this one leaves in the end, so that no test can leak it for ever.
-    """
-    time.sleep(behaviour.orphan_seconds)
-    os._exit(1)
-
-
-def _serve(channel: Any) -> None:
+def _serve(behaviour: Behaviour, channel: Any, segments: Segments) -> None:
     """Hold the memory until the parent says so or is gone."""
-    with suppress(EOFError, OSError):
+    try:
         channel.recv()
+    except (EOFError, OSError):
+        if behaviour.outlive_parent:
+            linger(behaviour.orphan_seconds)
+        os._exit(1)
+    segments.remove()
+    time.sleep(behaviour.unpin_seconds)
     os._exit(0)

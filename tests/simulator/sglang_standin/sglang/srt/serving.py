@@ -38,12 +38,14 @@ class Server:
         self.leaving = False
         self.paused = False
         self.failed: Optional[str] = None
+        self.alone = False  # another node of this server is gone
         self.started = time.time()
         self.first_request = threading.Event()
         self._scheduler_pids = scheduler_pids
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(self.concurrency)
-        self._open = self._running = self._waiting = self._served = 0
+        self._open = self._running = self._waiting = self._served = self._asked = 0
+        self._abort = threading.Event()
         self._tokens = self._verifications = 0
 
     def _concurrency(self) -> int:
@@ -75,6 +77,18 @@ class Server:
     @property
     def healthy(self) -> bool:
         return not self.behaviour.unhealthy and all(map(responsive, self._scheduler_pids))
+
+    def stumbles(self) -> bool:
+        """Whether the present request is one that gets 503; asking counts it."""
+        with self._lock:
+            self._asked += 1
+            return bool(self.behaviour.fail_every) and self._asked % self.behaviour.fail_every == 0
+
+    def abort_all(self) -> None:
+        """End what runs with the tokens that it would have had."""
+        with self._lock:
+            aborted, self._abort = self._abort, threading.Event()
+        aborted.set()
 
     def warm_up(self) -> None:
         """The server's own first request, which counts as none of its clients'."""
@@ -116,7 +130,7 @@ class Server:
             self.failed = (
                 "Scheduler hit an exception: RuntimeError: CUDA error: an illegal memory access was encountered"
             )
-        while not all(map(responsive, self._scheduler_pids)):
+        while self.alone or not all(map(responsive, self._scheduler_pids)):
             time.sleep(0.1)
 
     def _run(self, tokens: int, on_progress: Optional[Callable[[int, Dict[str, Any]], None]]) -> Dict[str, Any]:
@@ -130,11 +144,13 @@ class Server:
             "weight_version": "default",
         }
         meta.update(self.speculation.meta(tokens, running))
+        aborted = self._abort
         if on_progress is None:
-            time.sleep(tokens / self.speculation.tokens_per_second(running))
+            if aborted.wait(tokens / self.speculation.tokens_per_second(running)):
+                meta["finish_reason"] = {"type": "abort", "message": "Abort in the waiting queue or while running"}
         else:
             for done in self._steps(tokens):
-                time.sleep(1 / self.speculation.tokens_per_second(self._running) * (done[1] - done[0]))
+                aborted.wait(1 / self.speculation.tokens_per_second(self._running) * (done[1] - done[0]))
                 final = done[1] == tokens
                 on_progress(
                     done[1],
@@ -252,29 +268,43 @@ class Server:
 
     def loads(self) -> Dict[str, Any]:
         average = self.average_accept_length() or 0.0
-        load = {
-            "dp_rank": 0,
-            "num_running_reqs": self._running,
-            "num_waiting_reqs": self._waiting,
-            "max_running_requests": self.concurrency,
-            "token_usage": 0.0,
-            "gen_throughput": self.throughput() if self._running else 0.0,
-            "cache_hit_rate": 0.0,
-            "utilization": self._running / self.concurrency,
-            "memory": {},
-            "speculative": {"accept_length": average, "accept_rate": self._accept_rate(average)}
-            if self.speculation.enabled
-            else None,
-            "queues": {},
-        }
-        idle = dict(load, num_running_reqs=0, num_waiting_reqs=0, gen_throughput=0.0, utilization=0.0)
+        loads = []
+        for rank, (running, waiting) in enumerate(self._shares()):
+            load = {
+                "dp_rank": rank,
+                "num_running_reqs": running,
+                "num_waiting_reqs": waiting,
+                "max_running_requests": self.concurrency,
+                "token_usage": 0.0,
+                "gen_throughput": self.throughput() if running else 0.0,
+                "cache_hit_rate": 0.0,
+                "utilization": running / self.concurrency,
+                "memory": {},
+                "queues": {},
+            }
+            if self.speculation.enabled:
+                load["speculative"] = {"accept_length": average, "accept_rate": self._accept_rate(average)}
+            loads.append(load)
         return {
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "version": __version__,
             "accelerator": "NVIDIA H200",
             "num_accelerators": len(self._scheduler_pids),
-            "loads": [load, *(dict(idle, dp_rank=rank) for rank in range(1, self.args.dp_size))],
+            "loads": loads,
         }
+
+    def early_loads(self) -> List[Dict[str, int]]:
+        """``/get_load``, which later releases do not have."""
+        return [
+            {"dp_rank": rank, "num_reqs": running + waiting, "num_waiting_reqs": waiting, "num_tokens": 0}
+            for rank, (running, waiting) in enumerate(self._shares())
+        ]
+
+    def _shares(self) -> Iterator[tuple[int, int]]:
+        """Running and waiting requests of each replica."""
+        ways = self.args.dp_size
+        for rank in range(ways):
+            yield (self._running + ways - 1 - rank) // ways, (self._waiting + ways - 1 - rank) // ways
 
     def _accept_rate(self, average: float) -> float:
         return max(0.0, average - 1) / self.speculation.steps if self.speculation.steps else 0.0
