@@ -43,12 +43,20 @@ options:
     type: list
     elements: str
     default: ["-m", "sglang.launch_server"]
+  release:
+    description:
+      - Checks a release that is kept on the host instead of a configuration given here, before a server goes back to
+        it. V(previous) is the newest proven one that is not the current one, an empty string the one that was proven
+        last; else an ID or the beginning of one.
+      - Everything about the configuration comes from the release then, and the options for it are ignored. What breaks
+        a rule of good sense is a warning, since the release has served.
+    type: str
   model_path:
     description:
       - Folder of the model, an absolute path, or its name on a hub.
       - A name on a hub is not checked.
+      - Required unless O(release) is given.
     type: str
-    required: true
   served_model_name:
     description: Name under which the model is served. Without it, its path.
     type: str
@@ -110,6 +118,15 @@ options:
       - Draft tokens that are verified at once.
       - With O(speculative_eagle_topk=1) SGLang makes it the steps plus one, whatever is given.
     type: int
+  speculative_options:
+    description:
+      - Further speculative settings, by SGLang's own names without C(speculative_), such as C(ngram_max_bfs_breadth) or
+        C(draft_model_quantization). What exists depends on the installed version.
+      - V(true) gives the flag, a list several words. V(false), null and empty values leave the option out.
+      - C(adaptive_config) can be the configuration itself, a dictionary. It becomes a file of the release, see
+        RV(sglang.files).
+    type: dict
+    default: {}
   max_running_requests:
     description:
       - Largest number of requests that run at a time.
@@ -121,7 +138,8 @@ options:
   extra_args:
     description:
       - Further arguments of the server, one word an element.
-      - An argument that has an option here, or whose value is a secret, is refused.
+      - An argument that has an option here, whose value is a secret, or whose name the installed SGLang would only
+        guess, is refused.
     type: list
     elements: str
     default: []
@@ -138,6 +156,83 @@ options:
       - They are not part of RV(sglang.command). Give them to M(inferops.sglang.sglang_release) as well.
     type: dict
     default: {}
+  container:
+    description:
+      - Container in which the server will run. It needs O(manager=systemd), whose unit runs the engine.
+      - O(python) is then the image's, O(environment) and paths are those inside.
+      - Folders of models that the host has and no volume covers are mounted read-only at their own paths.
+    type: dict
+    suboptions:
+      engine:
+        description: Container engine.
+        type: str
+        choices: [docker, podman]
+        default: docker
+      image:
+        description: Image, by name or digest. It must be on the host already.
+        type: str
+        required: true
+      volumes:
+        description: Volumes, each C(SOURCE:TARGET) or C(SOURCE:TARGET:OPTIONS).
+        type: list
+        elements: str
+        default: []
+      shm_size:
+        description: Size of the container's own shared memory, such as V(32g). Empty means to share the host's.
+        type: str
+        default: ''
+      gpu_access:
+        description:
+          - How the container is given GPUs.
+          - V(gpus) is docker's C(--gpus), V(cdi) the Container Device Interface, both with the server's GPUs only.
+          - V(all) gives all GPUs of the host, V(none) leaves it to O(container.options).
+          - V(auto) is V(gpus) for docker and V(cdi) for podman.
+        type: str
+        choices: [auto, gpus, cdi, all, none]
+        default: auto
+      options:
+        description: Further words for the engine's C(run). Those that the collection gives itself are refused.
+        type: list
+        elements: str
+        default: []
+  patches:
+    description:
+      - Files of the installed SGLang that M(inferops.sglang.sglang_release) will be told to replace.
+      - Refused where the file is not the expected one, and where the configuration does not load it.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      src:
+        description: File on the controller, found like the O(ansible.builtin.copy#module:src) of a copy. UTF-8.
+        type: str
+        default: ''
+      content:
+        description: Content of the patched file. Filled in from O(patches[].src).
+        type: str
+      target:
+        description: File to replace, from the folder on that holds the package.
+        type: str
+        required: true
+      path:
+        description: Not needed, since this module finds it out.
+        type: str
+        default: ''
+      sha256_before:
+        description: SHA-256 of the file as released, in hexadecimal.
+        type: str
+        required: true
+      sha256_after:
+        description: SHA-256 that the content must have, in hexadecimal. Empty means any.
+        type: str
+        default: ''
+  unmanaged:
+    description:
+      - What to think of an SGLang server on O(port) that somebody started by hand.
+      - V(refuse) fails. V(take_over) warns, for it will be stopped.
+    type: str
+    choices: [refuse, take_over]
+    default: refuse
   user:
     description: User that the server will run as. Empty means root.
     type: str
@@ -172,8 +267,8 @@ attributes:
     support: full
     description: Does the same, since it changes nothing.
   diff_mode:
-    support: none
-    description: Changes nothing, so there is no difference to show.
+    support: full
+    description: Shows the current release and the checked configuration, one option a line and without secrets.
   platform:
     support: full
     platforms: linux
@@ -197,6 +292,28 @@ EXAMPLES = r"""
     speculative_eagle_topk: 1
     speculative_num_draft_tokens: 3
   register: checked
+
+- name: Check adaptive speculation, which is off from 32 requests on
+  inferops.sglang.sglang_preflight:
+    python: /opt/sglang/bin/python
+    model_path: /models/target
+    tp_size: 8
+    max_running_requests: 64
+    speculative_algorithm: EAGLE3
+    speculative_draft_model_path: /models/draft-eagle3
+    speculative_num_steps: 3
+    speculative_eagle_topk: 1
+    speculative_num_draft_tokens: 4
+    speculative_options:
+      adaptive: true
+      adaptive_config:
+        "1": {candidate_steps: [1, 3]}
+        "32": {candidate_steps: [0]}
+  diff: true
+
+- name: Check whether the server can go back to the release before
+  inferops.sglang.sglang_preflight:
+    release: previous
 
 - name: Check the same server without speculation
   inferops.sglang.sglang_preflight:
@@ -271,6 +388,50 @@ sglang:
       type: list
       elements: str
       sample: [GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e]
+    files:
+      description: Files that the server reads and that the release brings along, by name.
+      returned: always
+      type: dict
+      sample: {}
+    container:
+      description: The container for M(inferops.sglang.sglang_release). Empty without one.
+      returned: always
+      type: dict
+      sample:
+        engine: docker
+        engine_path: /usr/bin/docker
+        image: lmsysorg/sglang:v0.5.17
+    patches:
+      description: The patches for M(inferops.sglang.sglang_release), which reads their contents anew.
+      returned: always
+      type: list
+      elements: dict
+      contains:
+        src:
+          description: File on the controller. Empty where the content was given.
+          returned: always
+          type: str
+          sample: eagle_worker_v2.py
+        target:
+          description: File to replace, from the folder on that holds the package.
+          returned: always
+          type: str
+          sample: sglang/srt/speculative/eagle_worker_v2.py
+        path:
+          description: Where that file lies. Empty where SGLang could not be asked.
+          returned: always
+          type: str
+          sample: /opt/sglang/lib/python3.12/site-packages/sglang/srt/speculative/eagle_worker_v2.py
+        sha256_before:
+          description: SHA-256 of the file as released.
+          returned: always
+          type: str
+          sample: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
+        sha256_after:
+          description: SHA-256 of the patched file.
+          returned: always
+          type: str
+          sample: fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9
     parser:
       description: The SGLang whose parser judged, or V(not run) and the reason.
       returned: always
@@ -301,16 +462,113 @@ sglang:
           returned: always
           type: str
           sample: sglang-main.service
+        container:
+          description: Its container. Empty where it runs in none.
+          returned: always
+          type: str
+          sample: ''
+        session:
+          description: Session of its main process. 0 where that does not matter.
+          returned: always
+          type: int
+          sample: 0
         user:
           description: Whose process it is.
           returned: always
           type: str
           sample: root
         release:
-          description: ID of the release that it was started from. Empty where that is not known, as with systemd.
+          description: ID of the release that it was started from. Empty where that is not known.
           returned: always
           type: str
           sample: 20261130T104500Z-5d41402a
+    neighbours:
+      description: The other instances of the host.
+      returned: always
+      type: list
+      elements: dict
+      contains:
+        instance:
+          description: Its name.
+          returned: always
+          type: str
+          sample: second
+        pid:
+          description: PID of its main process. 0 where it does not run.
+          returned: always
+          type: int
+          sample: 4811
+        unit:
+          description: Its systemd unit. Empty with another manager.
+          returned: always
+          type: str
+          sample: sglang-second.service
+        container:
+          description: Its container. Empty where it runs in none.
+          returned: always
+          type: str
+          sample: ''
+        session:
+          description: Session of its main process. 0 where that does not matter.
+          returned: always
+          type: int
+          sample: 0
+    unmanaged:
+      description: The SGLang server on O(port) that somebody started by hand. Null where there is none.
+      returned: always
+      type: dict
+      contains:
+        pid:
+          description: PID of its main process.
+          returned: always
+          type: int
+          sample: 4911
+        start_ticks:
+          description: When that process started, in clock ticks after boot.
+          returned: always
+          type: int
+          sample: 223456
+        user:
+          description: Whose process it is.
+          returned: always
+          type: str
+          sample: root
+        name:
+          description: Name of the process.
+          returned: always
+          type: str
+          sample: python3
+        command:
+          description: Its command line without secrets.
+          returned: always
+          type: list
+          elements: str
+          sample: [python3, -m, sglang.launch_server, --model-path, /models/target]
+        listening:
+          description: Whether it listens on the port already.
+          returned: always
+          type: bool
+          sample: true
+        supervisor:
+          description: Who would start it again. Empty where nobody would.
+          returned: always
+          type: str
+          sample: ''
+    changes:
+      description:
+        - What differs from the current release, a line for each option, without secrets.
+        - Empty where nothing differs.
+      returned: always
+      type: list
+      elements: str
+      sample:
+        - "--speculative-num-steps: 3 -> 2"
+        - "environment NCCL_NVLS_ENABLE: 0 -> 1"
+    release:
+      description: ID of the release that was checked. Empty without O(release).
+      returned: always
+      type: str
+      sample: 20261130T104500Z-5d41402a
     has_last_good:
       description: Whether there is a proven release to go back to.
       returned: always
@@ -340,6 +598,8 @@ checks:
 """
 
 import os
+import shutil
+import time
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -350,7 +610,16 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard i
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import check_count
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import settings_from
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import WARNING, problem_summary
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.host_checks import free_shared_memory
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import (
+    ContainerError,
+    container_from,
+    container_option,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.host_checks import (
+    free_shared_memory,
+    free_space,
+    home_of,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     ETC_DIR,
     RUN_DIR,
@@ -359,18 +628,22 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
     InstancePaths,
     instance_options,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.kept_release import check_kept
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import run_probe
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches import patch_options
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight import run_preflight
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight_request import (
     GpusUnknown,
     Host,
     Request,
-    run_preflight,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     secret_argument_values,
     settle_hidden_values,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import ReleaseError
+from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 
@@ -383,7 +656,8 @@ def argument_spec() -> Dict[str, Dict[str, Any]]:
         unit_dir={"type": "path", "default": UNIT_DIR},
         python={"type": "str", "default": "python3"},
         launch={"type": "list", "elements": "str", "default": ["-m", "sglang.launch_server"]},
-        model_path={"type": "str", "required": True},
+        release={"type": "str"},
+        model_path={"type": "str"},
         served_model_name={"type": "str"},
         host={"type": "str", "default": "127.0.0.1"},
         port={"type": "int", "default": 30000},
@@ -409,6 +683,10 @@ def argument_spec() -> Dict[str, Dict[str, Any]]:
         replace_foreign={"type": "bool", "default": False},
         parser={"type": "str", "choices": ["auto", "required", "skip"], "default": "auto"},
         parser_timeout={"type": "float", "default": 180.0},
+        speculative_options={"type": "dict", "default": {}},
+        container=container_option(),
+        patches=patch_options(),
+        unmanaged={"type": "str", "choices": ["refuse", "take_over"], "default": "refuse"},
     )
 
 
@@ -421,7 +699,7 @@ def impossible_options(params: Mapping[str, Any]) -> List[str]:
     ]
     if params["expected_count"] is not None and params["expected_count"] < 1:
         problems.append(f"expected_count is {params['expected_count']}: give at least 1, or leave it out.")
-    if not params["model_path"].strip():
+    if params["release"] is None and not params["model_path"].strip():
         problems.append("model_path is empty: give the folder of the model, or its name on a hub.")
     return problems
 
@@ -439,25 +717,28 @@ def list_gpus(params: Mapping[str, Any], procfs: ProcFs) -> Sequence[GpuReading]
 
 
 def request_from(params: Mapping[str, Any]) -> Request:
-    """The options as one value.  Raises InstanceError."""
+    """The options as one value.  Raises InstanceError and ContainerError."""
+    paths = InstancePaths(
+        params["instance"],
+        params["state_dir"],
+        run_dir=params["run_dir"],
+        etc_dir=params["etc_dir"],
+        unit_dir=params["unit_dir"],
+    )
     return Request(
-        settings=settings_from(params),
-        paths=InstancePaths(
-            params["instance"],
-            params["state_dir"],
-            run_dir=params["run_dir"],
-            etc_dir=params["etc_dir"],
-            unit_dir=params["unit_dir"],
-        ),
+        settings=settings_from(params, str(paths.current_link)),
+        paths=paths,
         launch=tuple(params["launch"]),
         gpus=tuple(params["gpus"]),
         environment=environment_from(params["environment"]),
         secret_args={str(name): str(value) for name, value in params["secret_args"].items()},
+        container=container_from(params["container"], shutil.which),
+        patches=tuple(params["patches"]),
         **{
             name: params[name]
             for name in (
                 *("manager", "python", "user", "working_directory"),
-                *("parser", "parser_timeout", "replace_foreign"),
+                *("parser", "parser_timeout", "replace_foreign", "unmanaged"),
             )
         },
     )
@@ -465,7 +746,13 @@ def request_from(params: Mapping[str, Any]) -> Request:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=argument_spec(),
+        # A release that is kept has a configuration of its own.
+        mutually_exclusive=[("model_path", "release")],
+        required_one_of=[("model_path", "release")],
+        supports_check_mode=True,
+    )
     params = module.params
     settle_hidden_values(module.no_log_values, params["environment"], params["secret_args"])
     # Refused further down, and not to be repeated on the way.
@@ -475,22 +762,31 @@ def main() -> None:
         module.fail_json(msg=" ".join(problems))
     try:
         request = request_from(params)
-    except InstanceError as error:
+    except (InstanceError, ContainerError) as error:
         module.fail_json(msg=str(error))
     procfs = ProcFs()
     host = Host(
         procfs=procfs,
         list_gpus=lambda: list_gpus(params, procfs),
-        run_command=lambda command: module.run_command(list(command), handle_exceptions=False),
+        run_command=commands.run,
         probe=run_probe,
         shared_memory=free_shared_memory,
         session=dict(os.environ),
+        free_space=free_space,
+        now=time.time,
+        home=home_of,
     )
-    outcome = run_preflight(request, host)
+    try:
+        kept = params["release"]
+        outcome = run_preflight(request, host) if kept is None else check_kept(kept, request, host)
+    except ReleaseError as error:
+        module.fail_json(msg=str(error))
     for check in outcome.checks:
         if check.status == WARNING:
             module.warn(check.message)
     result = {"changed": False, "sglang": outcome.facts, "checks": [check.to_dict() for check in outcome.checks]}
+    if module._diff:
+        result["diff"] = outcome.diff
     summary = problem_summary(outcome.checks)
     if summary:
         module.fail_json(msg=summary, **result)

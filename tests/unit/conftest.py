@@ -28,6 +28,18 @@ def _arguments(args):
             yield
 
 
+@contextlib.contextmanager
+def _on_a_host():
+    """Let warnings go into the result, also where a test of a plugin has made this process a controller."""
+    try:
+        from ansible.module_utils import _internal
+    except ImportError:  # ansible-core 2.18
+        yield
+    else:
+        with mock.patch.object(_internal, "is_controller", False, create=True):
+            yield
+
+
 @pytest.fixture
 def childless():
     """Wait until this process has no child left; fails where one lives on.
@@ -60,7 +72,7 @@ def run_module(capfd, tmp_path):
             "_ansible_diff": diff,
         }
         capfd.readouterr()
-        with _arguments({**args, **internal}):
+        with _on_a_host(), _arguments({**args, **internal}):
             with pytest.raises(SystemExit) as stop:
                 module.main()
         out, _err = capfd.readouterr()

@@ -8,9 +8,10 @@ Options have SGLang's own names, so an option speculative_num_steps becomes --sp
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang import speculative_options
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok, warning
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import is_secret_argument
 
@@ -48,8 +49,6 @@ _ALIASES = {
 
 KNOWN_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK", "UNO", "FROZEN_KV_MTP")
 
-_NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-
 
 @dataclass(frozen=True)
 class ExtraOption:
@@ -76,14 +75,8 @@ class ExtraOption:
         """The value as SGLang is likely to read it: True for a flag, a number where it looks like one."""
         if not self.values:
             return True
-        typed = [_typed(text) for text in self.values]
+        typed = [speculative_options.typed(text) for text in self.values]
         return typed[0] if len(typed) == 1 else typed
-
-
-def _typed(text: str) -> Any:
-    if not _NUMBER.fullmatch(text):
-        return text
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
 
 def parse_extra_args(words: Sequence[str]) -> Tuple[List[ExtraOption], List[str]]:
@@ -91,7 +84,7 @@ def parse_extra_args(words: Sequence[str]) -> Tuple[List[ExtraOption], List[str]
     options: List[ExtraOption] = []
     stray: List[str] = []
     for word in words:
-        if word.startswith("-") and not _NUMBER.fullmatch(word) and word != "-":
+        if word.startswith("-") and not speculative_options.is_number(word) and word != "-":
             name, equals, value = word.partition("=")
             options.append(ExtraOption(name, (value,) if equals else (), bool(equals)))
         elif options:
@@ -107,6 +100,9 @@ class Settings:
 
     speculation_off: the user asked for no speculation in so many words.
     left_out: what was dropped for that reason.
+    speculative_options: further speculative settings, see there; adaptive_config: the adaptive
+    configuration that was given as data; files: the files that the command line names, which the release
+    brings along.
     """
 
     model_path: str
@@ -126,6 +122,9 @@ class Settings:
     extra_args: Tuple[str, ...] = ()
     speculation_off: bool = False
     left_out: Tuple[str, ...] = ()
+    speculative_options: Mapping[str, Any] = field(default_factory=dict)
+    adaptive_config: Optional[Mapping[str, Any]] = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def extra_options(self) -> List[ExtraOption]:
@@ -138,31 +137,39 @@ class Settings:
         return values[-1] if values else None
 
 
-def settings_from(params: Mapping[str, Any]) -> Settings:
+def settings_from(params: Mapping[str, Any], release_folder: str = "") -> Settings:
     """Read the options of a task.  Empty strings mean "not given".
 
     A known algorithm is written in capitals, since versions up to 0.5.7 take nothing else; "none"
-    drops everything else about speculation, so that an inventory may keep it.
+    drops everything else about speculation, so that an inventory may keep it.  release_folder is where
+    the server will find the files that its release brings along.
     """
     given: Dict[str, Any] = {name: params.get(name) for name in _FIELDS}
-    given = {name: value for name, value in given.items() if value not in (None, "")}
+    given = {"model_path": "", **{name: value for name, value in given.items() if value not in (None, "")}}
     extra = tuple(params.get("extra_args") or ())
+    options = speculative_options.settled(params.get("speculative_options") or {})
     algorithm = str(given.get("speculative_algorithm", ""))
     if algorithm.lower() == "none":
         kept, dropped = _without_speculation(extra)
-        left_out = [name for name in SPECULATIVE[1:] if name in given] + dropped
+        left_out = [name for name in SPECULATIVE[1:] if name in given]
+        left_out += [speculative_options.PREFIX + name for name in options] + dropped
         for name in SPECULATIVE:
             given.pop(name, None)
         return Settings(**given, extra_args=kept, speculation_off=True, left_out=tuple(left_out))
     if algorithm.upper() in KNOWN_ALGORITHMS:
         given["speculative_algorithm"] = algorithm.upper()
-    return Settings(**given, extra_args=extra)
+    config = options.get(speculative_options.ADAPTIVE_CONFIG)
+    if not isinstance(config, Mapping):
+        return Settings(**given, extra_args=extra, speculative_options=options)
+    options[speculative_options.ADAPTIVE_CONFIG] = f"{release_folder}/{speculative_options.ADAPTIVE_FILE}"
+    files = {speculative_options.ADAPTIVE_FILE: speculative_options.adaptive_text(config)}
+    return Settings(**given, extra_args=extra, speculative_options=options, adaptive_config=config, files=files)
 
 
 def _without_speculation(words: Sequence[str]) -> Tuple[Tuple[str, ...], List[str]]:
     options, stray = parse_extra_args(words)
     # An algorithm in extra_args contradicts "none" and is refused later on.
-    drop = [o for o in options if o.name.startswith("--speculative-") and not _is_structured(o.name)]
+    drop = [o for o in options if o.name.startswith("--speculative-") and not structured_option(o.name)]
     kept = list(stray)
     for option in options:
         if option not in drop:
@@ -177,6 +184,8 @@ def build_argv(settings: Settings) -> List[str]:
         value = getattr(settings, name)
         if value is not None and value != _NOT_RENDERED_AT.get(name):
             argv += ["--" + name.replace("_", "-"), str(value)]
+    for name, value in settings.speculative_options.items():
+        argv += speculative_options.words_of(name, value)
     return argv + list(settings.extra_args)
 
 
@@ -188,13 +197,15 @@ def requested_fields(settings: Settings) -> Dict[str, Any]:
     fields = {name: getattr(settings, name) for name in _FIELDS}
     requested = {name: value for name, value in fields.items() if value is not None}
     requested["speculative_algorithm"] = settings.speculative_algorithm
+    for name, value in settings.speculative_options.items():
+        requested[speculative_options.PREFIX + name] = speculative_options.requested_value(value)
     for option in settings.extra_options:
         if option.name.startswith("--") and option.name != "--config" and not is_secret_argument(option.name):
             requested.setdefault(option.field, option.value)
     return requested
 
 
-def _is_structured(option: str) -> str:
+def structured_option(option: str) -> str:
     """The option of the module that an argument means, "" for none.  argparse takes unique beginnings too."""
     if option in _ALIASES:
         return _ALIASES[option]
@@ -215,6 +226,7 @@ def check_extra_args(settings: Settings) -> List[Check]:
     found = [failed(_NAME, f"extra_args begins with {word!r}, which belongs to no option.") for word in stray[:1]]
     for option in options:
         found += _check_option(option)
+        found += _check_repeated(option, settings)
     names = [option.name for option in options]
     for name in sorted({name for name in names if names.count(name) > 1}):
         found.append(warning(_NAME, f"extra_args has {name} more than once: SGLang takes the last one."))
@@ -226,7 +238,7 @@ def check_extra_args(settings: Settings) -> List[Check]:
 
 
 def _check_option(option: ExtraOption) -> List[Check]:
-    structured = _is_structured(option.name)
+    structured = structured_option(option.name)
     if structured:
         return [
             failed(
@@ -251,6 +263,26 @@ def _check_option(option: ExtraOption) -> List[Check]:
             return [failed(_NAME, "SGLang ignores --config=FILE: give --config and the file as two elements.")]
         return [warning(_NAME, "What the file of --config sets is not part of these checks.")]
     return []
+
+
+def _check_repeated(option: ExtraOption, settings: Settings) -> List[Check]:
+    """argparse takes unique beginnings of names too, unless the beginning is a name itself."""
+    start = option.field[len(speculative_options.PREFIX) :]
+    if not option.field.startswith(speculative_options.PREFIX):
+        return []
+    given = settings.speculative_options
+    whole = start in given or start in speculative_options.KNOWN_OPTIONS
+    repeated = [name for name in given if name == start or (start and not whole and name.startswith(start))]
+    return [
+        failed(_NAME, f"{option.name} in extra_args repeats {name} of speculative_options: remove one of them.")
+        for name in repeated[:1]
+        if not structured_option(option.name)
+    ]
+
+
+def check_speculative_options(settings: Settings) -> List[Check]:
+    """Names and values that SGLang could not even misread."""
+    return [failed(_NAME, problem) for problem in speculative_options.problems(settings.speculative_options)]
 
 
 def check_secret_args(secret_args: Mapping[str, str], settings: Settings) -> List[Check]:

@@ -38,6 +38,12 @@ _FROM_HARDWARE = frozenset(
 _PER_START = frozenset(["random_seed", "nccl_port", "dist_init_addr", "launch_command"])
 # SGLang's own names for what was asked under another name.
 _RENAMED = {("speculative_algorithm", "NEXTN"): "EAGLE"}
+# Values that SGLang turns into something that means just that.
+_MEANS = {("speculative_draft_model_quantization", "unquant"): None}
+# Flags that SGLang drops with nothing but a line in its log, although they were the point.
+_MUST_STAY = frozenset(
+    ["speculative_adaptive", "speculative_use_block_verification", "speculative_use_rejection_sampling"]
+)
 
 
 def effective_from_parser(
@@ -75,8 +81,20 @@ def adjusted_fields(requested: Mapping[str, Any], effective: Mapping[str, Any]) 
     return {
         name: {"requested": value, "effective": effective[name]}
         for name, value in sorted(requested.items())
-        if name in effective and not same_value(value, effective[name])
+        if name in effective
+        and not same_value(value, effective[name])
+        and not _means(name, value, effective[name])
+        and not moved(name, value, effective)
     }
+
+
+def moved(name: str, asked: Any, effective: Mapping[str, Any]) -> bool:
+    """Whether a value stands in another field now: with attention-DP newer versions have dp_size in attn_dp_size."""
+    return name == "dp_size" and effective.get(name) == 1 and effective.get("attn_dp_size") == asked
+
+
+def _means(name: str, asked: Any, got: Any) -> bool:
+    return isinstance(asked, str) and (name, asked) in _MEANS and _MEANS[name, asked] == got
 
 
 def same_value(asked: Any, got: Any) -> bool:
@@ -102,6 +120,12 @@ def check_adjusted(adjusted: Mapping[str, Mapping[str, Any]]) -> List[Check]:
         if name == "speculative_algorithm" and not (asked and got):
             found.append(
                 failed(_NAME, f"SGLang would run with speculative_algorithm {got} although {asked} was asked for.")
+            )
+        elif name in _MUST_STAY and asked is True and not got:
+            found.append(
+                failed(
+                    _NAME, f"SGLang would switch {name} off in this configuration: remove it, or what is against it."
+                )
             )
         else:
             found.append(warning(_NAME, f"SGLang changes {name} from {asked} to {got}."))

@@ -13,9 +13,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments i
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok, warning
 
 _NAME = "gpus"
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_ORDER = "CUDA_DEVICE_ORDER"
-_PCI_ORDER = "PCI_BUS_ID"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+PCI_ORDER = "PCI_BUS_ID"
 
 
 def cuda_ordinals(settings: Settings) -> List[int]:
@@ -56,9 +56,13 @@ def _whole(settings: Settings, option: str, default: int) -> int:
     return value
 
 
+def attention_dp(settings: Settings) -> bool:
+    """Whether the data-parallel replicas share their GPUs and split the attention."""
+    return settings.extra_value("--enable-dp-attention", "--attn-dp-size") is not None
+
+
 def _replicas(settings: Settings) -> int:
-    attention_dp = settings.extra_value("--enable-dp-attention", "--attn-dp-size") is not None
-    return 1 if attention_dp else settings.dp_size
+    return 1 if attention_dp(settings) else settings.dp_size
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,9 @@ def assign(
     settings: Settings, selectors: Sequence[str], environment: Mapping[str, str], devices: Sequence[GpuReading]
 ) -> Assignment:
     """Work out the GPUs of a server; devices are all GPUs of the host, in the order of NVML."""
-    visible_value = environment.get(_VISIBLE)
+    visible_value = environment.get(VISIBLE)
     if selectors and visible_value is not None:
-        return _refused(f"gpus and {_VISIBLE} in environment say the same twice: remove one of them.")
+        return _refused(f"gpus and {VISIBLE} in environment say the same twice: remove one of them.")
     try:
         ordinals = cuda_ordinals(settings)
         visible = _visible(selectors, visible_value, devices)
@@ -91,7 +95,7 @@ def assign(
     if selectors:
         # Numbers rather than UUIDs: some of SGLang's versions read the variable as numbers.  They are
         # NVML's only in the order of the PCI bus.
-        added = {_ORDER: _PCI_ORDER, _VISIBLE: ",".join(str(device.index) for device in visible)}
+        added = {ORDER: PCI_ORDER, VISIBLE: ",".join(str(device.index) for device in visible)}
     problem = _shortage(settings, ordinals, visible, selectors, visible_value)
     if problem:
         return Assignment(environment=added, checks=[failed(_NAME, problem)])
@@ -121,9 +125,9 @@ def _visible(selectors: Sequence[str], value: Optional[str], devices: Sequence[G
         try:
             device = by_index[resolve([name], devices)[0].index]
         except GpuError as error:
-            raise ValueError(f"{_VISIBLE}={value} in environment: {str(error).rstrip('.')}") from None
+            raise ValueError(f"{VISIBLE}={value} in environment: {str(error).rstrip('.')}") from None
         if device in chosen:
-            raise ValueError(f"{_VISIBLE}={value} in environment names GPU {device.index} twice")
+            raise ValueError(f"{VISIBLE}={value} in environment names GPU {device.index} twice")
         chosen.append(device)
     return chosen
 
@@ -140,7 +144,7 @@ def _shortage(
     if selectors:
         where = f"gpus selects {len(visible)}"
     elif visible_value is not None:
-        where = f"{_VISIBLE}={visible_value} in environment leaves {len(visible)}"
+        where = f"{VISIBLE}={visible_value} in environment leaves {len(visible)}"
     else:
         where = f"the host has {len(visible)}"
     sizes = f"tp_size {settings.tp_size}, pp_size {settings.pp_size}, dp_size {settings.dp_size}"
@@ -154,7 +158,7 @@ def _check_order(
     selectors: Sequence[str], environment: Mapping[str, str], devices: Sequence[GpuReading]
 ) -> List[Check]:
     """CUDA puts the fastest GPU first unless told otherwise, NVML never does."""
-    if selectors or environment.get(_ORDER) == _PCI_ORDER:
+    if selectors or environment.get(ORDER) == PCI_ORDER:
         return []
     names = sorted({device.identity.name for device in devices if device.identity})
     if len(names) < 2:
@@ -163,6 +167,6 @@ def _check_order(
         warning(
             _NAME,
             f"The host has different GPUs ({', '.join(names)}) and CUDA may number them differently: "
-            f"name them in gpus, or set {_ORDER}={_PCI_ORDER} in environment.",
+            f"name them in gpus, or set {ORDER}={PCI_ORDER} in environment.",
         )
     ]

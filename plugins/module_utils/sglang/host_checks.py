@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
-from typing import List, Optional
+from typing import Callable, Dict, List, Optional, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok, skipped, warning
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import user_id
@@ -44,6 +45,54 @@ def check_shared_memory(free_mib: Optional[int]) -> List[Check]:
             )
         ]
     return [ok(name, f"{SHARED_MEMORY} has {free_mib} MiB free.")]
+
+
+def home_of(user: str) -> str:
+    """The home folder of a user by name or number, of the caller for ""; "/root" where there is no such user."""
+    uid = user_id(user) if user else os.geteuid()
+    try:
+        return pwd.getpwuid(uid).pw_dir if uid is not None else "/root"
+    except KeyError:
+        return "/root"
+
+
+def free_space(path: str) -> Optional[int]:
+    """Free space in MiB where a path is or would be, or None where that cannot be told."""
+    try:
+        status = os.statvfs(_existing_parent(Path(path)))
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize // (1 << 20)
+
+
+# What a release and the server's own small files need, and what downloads and compiled code may need.
+_LEAST_MIB = 64
+_COMFORTABLE_MIB = 2048
+
+
+def check_disk_space(needed: Sequence[str], useful: Sequence[str], free: Callable[[str], Optional[int]]) -> List[Check]:
+    """Free space: `needed` are folders that must be written to, `useful` those that may well be.
+
+    free tells how many MiB are free at a path, None where that is not known.
+    """
+    name = "disk_space"
+    found: List[Check] = []
+    by_amount: Dict[int, List[str]] = {}
+    for path in dict.fromkeys((*needed, *useful)):
+        mib = free(path)
+        if mib is not None and mib < _COMFORTABLE_MIB:
+            by_amount.setdefault(mib, []).append(path)
+    for mib, paths in by_amount.items():
+        where = " and ".join(paths)
+        if mib < _LEAST_MIB and set(paths) & set(needed):
+            found.append(
+                failed(name, f"{where}: {mib} MiB are free, and at least {_LEAST_MIB} MiB are needed: make room.")
+            )
+        else:
+            found.append(
+                warning(name, f"{where}: only {mib} MiB are free, which may not last for what the server keeps there.")
+            )
+    return found or [ok(name, "There is room in the folders that are written to.")]
 
 
 def check_account(user: str, working_directory: str) -> List[Check]:

@@ -21,6 +21,8 @@ _ESCAPES = re.compile(
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # device control and other strings
     r"|[\x1b\x9b]\[?[0-?]*[ -/]*[@-~]"  # control sequences: colours, the cursor
 )
+# What the server's HTTP side logs about those who ask whether it is ready.
+_PROBE = re.compile(r'"(?:GET|HEAD) /(?:health|health_generate|ready|ping)\b[^"]*HTTP/')
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -38,6 +40,11 @@ def clean(text: str, secrets: Iterable[str] = ()) -> List[str]:
     # Secrets go first: a control character in the middle of one must not save it, hence also again after.
     lines = (clean_line(line) for line in redact_text(text, secrets).split("\n"))
     return [redact_text(line, secrets) for line in lines if line]
+
+
+def without_probes(lines: Sequence[str]) -> List[str]:
+    """The lines without those about requests for /health, which push everything else out of the end of a log."""
+    return [line for line in lines if not _PROBE.search(line)]
 
 
 def shorten(line: str, limit: int = MAX_LINE) -> str:

@@ -12,7 +12,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import version_tuple
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.effective import moved
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import (
+    SPEC_V2,
+    is_off,
+    version_tuple,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import Generation
 
 # What is compared unless the caller says otherwise, by SGLang's own names.
@@ -22,6 +27,8 @@ COMPARED = (
     "tp_size",
     "pp_size",
     "dp_size",
+    "context_length",
+    "quantization",
     "max_running_requests",
     "disable_overlap_schedule",
     "speculative_algorithm",
@@ -36,6 +43,36 @@ COMPARED = (
     "speculative_accept_threshold_single",
     "speculative_accept_threshold_acc",
     "speculative_token_map",
+    "enable_multi_layer_eagle",
+)
+# In place of names: everything that is expected.
+ALL_FIELDS = "all"
+# SGLang may still correct these while it starts, as it sees the GPUs and the model: worth knowing, and no failure.
+_CORRECTED_AT_START = frozenset(["mem_fraction_static"])
+# Each start and each host has its own, or SGLang derives it from the GPUs: compared only where it was asked for.
+_NOT_COMPARABLE = frozenset(
+    [
+        "attention_backend",
+        "chunked_prefill_size",
+        "config",
+        "cuda_graph_bs",
+        "cuda_graph_config",
+        "cuda_graph_max_bs",
+        "decode_attention_backend",
+        "device",
+        "dist_init_addr",
+        "grammar_backend",
+        "kv_cache_dtype",
+        "max_prefill_tokens",
+        "mem_fraction_static",
+        "moe_runner_backend",
+        "nccl_port",
+        "page_size",
+        "prefill_attention_backend",
+        "random_seed",
+        "sampling_backend",
+        "speculative_draft_attention_backend",
+    ]
 )
 
 # A server that does not report one of these although it was set cannot be proven right.
@@ -62,6 +99,12 @@ PROMPTS = (
     "Question: Why does the sky look blue during the day and red at sunset? Answer:",
     "The following is a short introduction to how a bicycle works, written for children.\n\n",
     'def fibonacci(n):\n    """Return the first n Fibonacci numbers as a list."""\n',
+)
+# For the sample after the soak: other texts, whose beginning is in no cache yet.
+PROMPTS_AGAIN = (
+    "Question: How do vaccines teach the body to fight a disease? Answer:",
+    "The following paragraph describes how bread is baked, for a cookery book.\n\n",
+    'def count_words(text):\n    """Return how often each word occurs in the text, as a dict."""\n',
 )
 
 
@@ -158,6 +201,25 @@ def compare(expected: Mapping[str, Any], reported: Mapping[str, Any], fields: Se
     return found
 
 
+def fields_to_compare(
+    chosen: Optional[Sequence[str]], requested: Mapping[str, Any], expected: Mapping[str, Any]
+) -> List[str]:
+    """The fields that are compared: the chosen ones, or the usual ones, and always all that were asked for."""
+    names = list(COMPARED) if chosen is None else list(chosen)
+    if ALL_FIELDS in names:
+        names = [name for name in names if name != ALL_FIELDS]
+        names += [name for name in expected if name not in _NOT_COMPARABLE]
+    names += sorted(requested)
+    return list(dict.fromkeys(names))
+
+
+def tell_corrected(found: Sequence[Mismatch]) -> Tuple[List[Mismatch], List[str]]:
+    """Take out what SGLang may correct by itself: the mismatches that are left, and sentences about the others."""
+    left = [mismatch for mismatch in found if mismatch.field not in _CORRECTED_AT_START]
+    told = ["SGLang corrected a setting while it started: %s." % m.message() for m in found if m not in left]
+    return left, told
+
+
 def _explanation(name: str, wanted: Any, actual: Any) -> str:
     if name == "speculative_algorithm":
         if algorithm_of({name: actual}) is None:
@@ -187,6 +249,7 @@ def adjusted_of(requested: Mapping[str, Any], effective: Mapping[str, Any]) -> D
         and (value is not None or name == "speculative_algorithm")
         and not same(name, value, effective[name])
         and not (value is False and effective[name] is None)
+        and not moved(name, value, effective)
     }
 
 
@@ -230,6 +293,30 @@ def worker_of(info: Mapping[str, Any]) -> str:
     if not no_overlap:
         return "v2"
     return "v1" if version < _ONE_WORKER_SINCE else "v2_synchronous"
+
+
+def expected_worker(
+    requested: Mapping[str, Any], effective: Mapping[str, Any], environment: Mapping[str, str], version: str
+) -> str:
+    """Which implementation of the draft worker was asked for (see worker_of), "" where nobody asked for one."""
+    number = version_tuple(version)
+    if algorithm_of(effective) not in _TWO_WORKERS or not number:
+        return ""
+    no_overlap = _canonical("disable_overlap_schedule", requested.get("disable_overlap_schedule")) is True
+    if number >= _ONE_WORKER_SINCE:
+        return "v2_synchronous" if no_overlap else ""
+    if environment.get(SPEC_V2, "").strip():
+        return "v1" if is_off(environment[SPEC_V2]) else "v2"
+    return "v1" if no_overlap else ""
+
+
+def judge_worker(expected: str, info: Mapping[str, Any]) -> List[Mismatch]:
+    """Whether the worker that was asked for runs: one mismatch, or none."""
+    actual = worker_of(info)
+    if not expected or not actual or actual == expected:
+        return []
+    note = "the overlap of scheduling decides which one runs, and the version which ones there are; the log says why"
+    return [Mismatch("worker", expected, actual, note)]
 
 
 # -- speculation
@@ -298,6 +385,8 @@ _LOG_WARNINGS: Tuple[Tuple[str, str], ...] = (
     ("speculative_adaptive disabled", "SGLang turned adaptive speculation off"),
     ("Spec v1 is used", "SGLang runs the older speculative worker, without overlap"),
     ("SGLANG_ENABLE_SPEC_V2 has been removed", "SGLang ignores SGLANG_ENABLE_SPEC_V2: remove it from the environment"),
+    ("Overlap scheduler is disabled", "SGLang does not overlap scheduling and generating"),
+    ("Non-overlap (synchronous) spec v2 is used", "SGLang drives the speculative worker synchronously"),
 )
 
 
@@ -305,10 +394,41 @@ def log_warnings(lines: Sequence[str]) -> List[str]:
     """What the log of the start says about settings that were dropped; each once, with its line."""
     found = []
     for text, meaning in _LOG_WARNINGS:
-        line = next((line for line in lines if text.lower() in line.lower() and "server_args=" not in line), None)
-        if line is not None:
-            found.append("%s. Its log says: %s" % (meaning, line.strip()[:300]))
+        line = _line_with(text, lines)
+        if line:
+            found.append("%s. Its log says: %s" % (meaning, line))
     return found
+
+
+def dropped_in_log(lines: Sequence[str], requested: Mapping[str, Any], worker: str) -> List[Mismatch]:
+    """Settings that were asked for and that the log says were dropped, whatever the server reports.
+
+    worker is what expected_worker says.
+    """
+    found = []
+    line = _line_with("speculative_adaptive disabled", lines)
+    if line and _canonical("speculative_adaptive", requested.get("speculative_adaptive")) is True:
+        found.append(Mismatch("speculative_adaptive", True, False, "the log says: %s" % line))
+    line = _line_with("Spec v1 is used", lines)
+    if line and worker == "v2":
+        found.append(Mismatch("worker", "v2", "v1", "the log says: %s" % line))
+    line = _line_with("spec v2 is used", [text for text in lines if "non-overlap" in text.lower()])
+    if line and worker == "v2":
+        found.append(Mismatch("worker", "v2", "v2_synchronous", "the log says: %s" % line))
+    return found
+
+
+def _line_with(text: str, lines: Sequence[str]) -> str:
+    """The first line that holds a text in any case, "" where none does; SGLang's line of all arguments is none."""
+    wanted = text.lower()
+    line = next((line for line in lines if wanted in line.lower() and "server_args=" not in line), "")
+    return line.strip()[:300]
+
+
+def merge(first: Sequence[Mismatch], more: Sequence[Mismatch]) -> List[Mismatch]:
+    """Both, with one mismatch for each field."""
+    named = {mismatch.field for mismatch in first}
+    return [*first, *(mismatch for mismatch in more if mismatch.field not in named)]
 
 
 # -- the process

@@ -62,14 +62,18 @@ class Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.locked():
             return self.reply(401, {"error": "Unauthorized"})
-        if C.get("hangs"):
+        global DONE
+        DONE += 1
+        if C.get("hangs") or DONE > C.get("hangs_after", DONE):
             time.sleep(60)
         tokens = asked["sampling_params"]["max_new_tokens"]
         meta = {"completion_tokens": tokens}
-        if C.get("accept"):
-            meta["spec_verify_ct"] = round(tokens / C["accept"])
+        accept = C["later_accept"] if "later_accept" in C and DONE > 20 else C.get("accept")
+        if accept:
+            meta["spec_verify_ct"] = round(tokens / accept)
         self.reply(200, {"text": "x", "meta_info": meta})
 
+DONE = 0
 server = Server((C["host"], C["port"]), Handler)
 UP = time.time() + C.get("warm", 0)
 server.serve_forever()
@@ -148,6 +152,7 @@ class Host:
             "interval": 0.02,
             "request_timeout": 5,
             "prompts": ["one", "two"],
+            "soak_requests": 0,
             **self.folders,
             **options,
         }
@@ -197,6 +202,8 @@ def test_a_server_that_becomes_ready_and_does_what_was_asked(host, monkeypatch):
         "adjusted": {"speculative_num_draft_tokens": {"requested": 8, "effective": 4}},
         "mismatches": [],
         "worker": "v2",
+        "expected_worker": "",
+        "soak": {"requests": 0, "failed": 0, "seconds": 0.0, "accept_length": None},
         "accept_length": pytest.approx(2.51, abs=0.01),
         "spec_verify_ct": 102,
     }
@@ -228,6 +235,151 @@ def test_a_key_that_is_missing(host):
 def test_check_mode_waits_for_nothing(host):
     status, result = host.wait(check=True)
     assert status == 0 and "check mode" in result["skipped_reason"] and "sglang" not in result
+
+
+def test_what_is_worth_keeping_of_a_proof(host):
+    host.start({"bind": 0.2})
+    facts = host.wait()[1]
+    proof = facts["proof"]
+    assert sorted(proof) == ["accept_length", "phases", "ready_after", "version"]
+    assert proof["ready_after"] == facts["sglang"]["ready_after"] and proof["phases"] == facts["sglang"]["phases"]
+    # How long a start took cannot be told of a server that is up already.
+    again = host.wait()[1]["proof"]
+    assert again["ready_after"] is None and again["phases"] == []
+    assert again["accept_length"] == proof["accept_length"] == pytest.approx(2.51, abs=0.01)
+
+
+def test_many_requests_and_a_second_sample(host):
+    host.start()
+    status, result = host.wait(soak_requests=30, soak_concurrency=3, soak_tokens=20)
+    assert status == 0, result
+    soak = result["sglang"]["soak"]
+    assert (soak["requests"], soak["failed"], soak["accept_length"]) == (30, 0, 2.5) and soak["seconds"] > 0
+    names = [phase["name"] for phase in result["sglang"]["phases"]]
+    assert names[-5:] == ["generating", "proving", "soaking", "generating", "proving"]
+
+
+# -- in parts
+
+
+def parts_of(host, **options):
+    """Wait in parts to the end: the results of all of them."""
+    results = [host.wait(return_after=0.15, **options)[1]]
+    while results[-1].get("waiting"):
+        results.append(host.wait(return_after=0.15, resume=results[-1]["resume"], **options)[1])
+        assert len(results) < 60
+    return results
+
+
+def test_a_wait_in_parts_is_one_wait(host):
+    host.start({"bind": 0.4, "warm": 0.4, "log": ["[2026-01-02 03:04:05] Load weight begin."]})
+    *parts, last = parts_of(host, soak_requests=200, soak_tokens=16)
+    assert len(parts) >= 4 and "failed" not in last, last
+    assert "resume" not in last and "progress" not in last
+    seen = [part["progress"]["phase"] for part in parts]
+    assert {"loading_weights", "warming_up", "soaking"} <= set(seen)
+    assert all(part["progress"]["last_start"] is None for part in parts)
+    (soaking,) = [part["progress"] for part in parts if part["progress"]["phase"] == "soaking"][:1]
+    assert 0 < soaking["requests"] < soaking["of"] == 200
+    names = [phase["name"] for phase in last["sglang"]["phases"]]
+    assert names[0] == "starting" and names[-1] == "proving"
+    assert last["sglang"]["soak"]["requests"] == 200
+    assert last["waited"] > 0.8 and 0.8 < last["proof"]["ready_after"] < 10
+    # The key that the server leaks is in none of them (see Host.wait).
+
+
+def test_a_death_between_two_parts_is_noticed(host):
+    pid = host.start({"bind": 60})
+    part = host.wait(return_after=0.1)[1]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    status, result = host.wait(return_after=0.1, resume=part["resume"])
+    assert status == 1 and "died" in result["msg"] and result["sglang"]["pid"] == pid
+
+
+def test_another_process_between_two_parts_is_noticed(host):
+    host.start({"bind": 60})
+    part = host.wait(return_after=0.1)[1]
+    part["resume"]["identity"][1] -= 1
+    status, result = host.wait(return_after=0.1, resume=part["resume"])
+    assert status == 1 and result["reason"] == "restarted" and "another one" in result["msg"]
+
+
+@pytest.mark.parametrize(("name", "words"), [("boot", "was booted"), ("release", "another release")])
+def test_what_changed_between_two_parts(host, name, words):
+    host.start({"bind": 60})
+    part = host.wait(return_after=0.1)[1]
+    part["resume"][name] = "other"
+    status, result = host.wait(return_after=0.1, resume=part["resume"])
+    assert status == 1 and result["reason"] == "restarted" and words in result["msg"]
+
+
+def test_the_timeout_is_that_of_all_parts(host):
+    host.start({"bind": 60})
+    *parts, last = parts_of(host, timeout=0.6)
+    assert len(parts) >= 2 and last["reason"] == "timeout" and 0.6 <= last["waited"] < 3
+
+
+def test_a_resume_that_is_none(host):
+    host.release({})
+    status, result = host.wait(resume={"format": 1})
+    assert status == 1 and result["msg"].startswith("resume: ")
+
+
+def test_the_last_proven_start_is_the_estimate(host):
+    host.start({"bind": 60})
+    proof = host.root / "state" / "main" / "releases" / "r1" / "proof.json"
+    proof.write_text(json.dumps({"format": 1, "proven_at": "2026-01-02T03:04:05Z", "ready_after": 460.0}))
+    progress = host.wait(return_after=0.1)[1]["progress"]
+    assert progress["last_start"] == 460.0 and 440 < progress["left"] < 460
+    proof.write_text("broken")
+    assert host.wait(return_after=0.1)[1]["progress"]["left"] is None
+
+
+def test_the_last_good_release_is_the_estimate_for_a_new_one(host):
+    host.start({"bind": 60})
+    folder = host.root / "state" / "main" / "releases" / "r0"
+    folder.mkdir()
+    content = json.loads((folder.parent / "r1" / "release.json").read_text())
+    (folder / "release.json").write_text(json.dumps({**content, "id": "r0"}))
+    (folder / "proof.json").write_text(
+        json.dumps({"format": 1, "proven_at": "2026-01-02T03:04:05Z", "ready_after": 99.0})
+    )
+    (host.root / "state" / "main" / "last_good").symlink_to("releases/r0")
+    assert host.wait(return_after=0.1)[1]["progress"]["last_start"] == 99.0
+
+
+# -- a node of a server on several hosts
+
+
+def node(host, **config):
+    """Deploy the node of rank 1, whose /health answers 200 at once."""
+    config = {"host": "127.0.0.1", "port": host.port, "info": {}, **config}
+    command = [sys.executable, "-c", SERVER, json.dumps(config), "--node-rank", "1"]
+    return host.start(command=command)
+
+
+def test_a_node_of_a_higher_rank_is_not_believed(host):
+    node(host)
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "rank_unprovable" and "rank_zero" in result["msg"]
+
+
+def test_a_node_of_a_higher_rank_is_proven_by_rank_zero(host):
+    port = free_port()
+    config = {"host": "127.0.0.1", "port": port, "info": INFO, "accept": 2.5, "bind": 0.3}
+    first = subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(config)], start_new_session=True)
+    try:
+        pid = node(host)
+        status, result = host.wait(rank_zero="127.0.0.1:%d" % port)
+        assert status == 0 and result["sglang"]["pid"] == pid and result["sglang"]["accept_length"] > 2, result
+        # Its own process counts all the same.
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert "died" in host.wait(rank_zero="127.0.0.1:%d" % port)[1]["msg"]
+    finally:
+        first.kill()
+        first.wait()
 
 
 # -- not ready
@@ -276,10 +428,10 @@ def test_a_generation_that_hangs(host):
 
 
 def test_somebody_else_answers(host):
+    host.start({"bind": 60})
     config = {"host": "127.0.0.1", "port": host.port, "info": INFO, "accept": 2.5}
     other = subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(config)], start_new_session=True)
     try:
-        host.start({"bind": 60})
         status, result = host.wait()
         assert status == 1 and result["reason"] == "foreign_listener" and "PID %d" % other.pid in result["msg"]
     finally:
@@ -296,7 +448,66 @@ def test_a_server_of_another_release(host):
     assert status == 1 and result["reason"] == "stale_process" and "from the release r1" in result["msg"]
 
 
+@pytest.mark.parametrize("after", [10, 128])
+def test_a_server_that_hangs_after_some_requests(host, after):
+    host.start({"hangs_after": after})
+    # A fault of the very last ones may be tolerated under load; the second sample finds it.
+    status, result = host.wait(request_timeout=0.2, soak_requests=128, soak_tokens=16)
+    assert status == 1 and result["reason"] == "hangs_under_load", result
+    assert "answered" in result["msg"] and result["sglang"]["soak"]["requests"] > 5
+    assert result["waited"] < 8
+
+
+def test_a_lock_that_nobody_will_remove(host):
+    line = "[2026-01-02 03:04:05] [aiter] waiting for baton release at /root/.aiter/build/lock_module_x"
+    host.start({"bind": 60, "log": ["[2026-01-02 03:04:05] Capture cuda graph begin.", line]})
+    status, result = host.wait(timeout=0.4)
+    assert status == 1 and (result["reason"], result["phase"]) == ("timeout", "compiling_kernels")
+    assert "/root/.aiter/build/lock_module_x" in result["msg"] and "remove the lock" in result["msg"]
+
+
+def test_a_start_that_is_stuck_names_how_far_it_got(host):
+    log = ["[2026-01-02 03:04:05] Load weight begin.", "Loading safetensors checkpoint shards:  45% Completed | 5/11"]
+    host.start({"bind": 60, "log": log})
+    status, result = host.wait(timeout=0.4)
+    assert status == 1 and (result["reason"], result["phase"], result["percent"]) == ("timeout", "loading_weights", 45)
+    assert "loading_weights (45 %)" in result["msg"]
+
+
 # -- not proven
+
+
+def test_speculation_that_ceases_under_load(host):
+    host.start({"later_accept": 1.0})
+    status, result = host.wait(soak_requests=40, soak_tokens=16)
+    assert status == 1 and result["reason"] == "low_acceptance" and "after 40 requests" in result["msg"]
+
+
+def test_adaptive_speculation_that_only_the_log_says_is_off(host):
+    effective = {**EAGLE3, "speculative_adaptive": True}
+    log = ["[2026-01-02 03:04:05] speculative_adaptive disabled: attention-DP"]
+    host.start({"info": {**INFO, "speculative_adaptive": True}, "log": log}, effective=effective)
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "config_mismatch" and "attention-DP" in result["msg"]
+    assert [row["field"] for row in result["sglang"]["mismatches"]] == ["speculative_adaptive"]
+
+
+def test_the_older_worker_although_the_newer_one_was_asked_for(host):
+    info = {**INFO, "version": "0.5.12", "disable_overlap_schedule": True}
+    host.start({"info": info}, environment={"SGLANG_ENABLE_SPEC_V2": "true"})
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "config_mismatch" and "worker is v1 instead of v2" in result["msg"]
+    assert (result["sglang"]["worker"], result["sglang"]["expected_worker"]) == ("v1", "v2")
+
+
+def test_a_requested_field_that_is_not_among_the_usual_ones(host):
+    effective = {**EAGLE3, "kv_cache_dtype": "fp8_e5m2", "mem_fraction_static": 0.9}
+    info = {**INFO, "kv_cache_dtype": "auto", "mem_fraction_static": 0.81}
+    host.start({"info": info}, effective=effective)
+    result = host.wait()[1]
+    assert result["reason"] == "config_mismatch"
+    assert [row["field"] for row in result["sglang"]["mismatches"]] == ["kv_cache_dtype"]
+    assert "mem_fraction_static is 0.81" in "".join(host.warnings)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +535,8 @@ def test_a_baseline_that_speculates(host):
 
 
 def test_what_cannot_be_compared_is_told(host):
-    host.start({"info": {**INFO, "version": "0.5.23", "max_running_requests": 250}})
+    info = {**INFO, "version": "0.5.23", "max_running_requests": 250}
+    host.start({"info": info}, requested={}, effective=EAGLE3)
     status, result = host.wait(compare=["speculative_num_steps", "dtype"])
     assert status == 0 and result["sglang"]["effective"] == {"speculative_num_steps": 3}
     warnings = "\n".join(host.warnings)
@@ -416,6 +628,13 @@ def test_a_unit_whose_state_cannot_be_read(host, systemctl):
         ({"min_accept_length": -1}, "min_accept_length: -1.0"),
         ({"max_new_tokens": 1}, "max_new_tokens: 1"),
         ({"port": 0}, "port: 0"),
+        ({"return_after": -1}, "return_after: -1.0"),
+        ({"progress_interval": "nan"}, "progress_interval: nan"),
+        ({"soak_requests": -1}, "soak_requests: -1"),
+        ({"soak_concurrency": 0}, "soak_concurrency: 0"),
+        ({"soak_concurrency": 1000}, "soak_concurrency: 1000"),
+        ({"soak_tokens": 0}, "soak_tokens: 0"),
+        ({"rank_zero": "gpu-a"}, "rank_zero: 'gpu-a'"),
         ({"port": 70000}, "port: 70000"),
         ({"prompts": []}, "prompts"),
         ({"prompts": [" "]}, "prompts"),

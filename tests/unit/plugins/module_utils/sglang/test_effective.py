@@ -90,4 +90,26 @@ def test_lost_speculation_is_an_error_and_other_changes_are_not():
     assert status("speculative_algorithm", "EAGLE3", None) == FAILED
     assert status("speculative_algorithm", None, "EAGLE") == FAILED
     assert status("speculative_algorithm", "NEXTN", "EAGLE") == WARNING
-    assert status("speculative_adaptive", True, False) == WARNING
+    assert status("disable_overlap_schedule", True, False) == WARNING
+
+
+@pytest.mark.parametrize(
+    "flag", ["speculative_adaptive", "speculative_use_rejection_sampling", "speculative_use_block_verification"]
+)
+def test_a_flag_of_speculation_that_is_dropped_is_an_error(flag):
+    (check,) = effective.check_adjusted({flag: {"requested": True, "effective": False}})
+    assert check.status == FAILED and flag in check.message
+
+
+def test_unquant_means_none():
+    name = "speculative_draft_model_quantization"
+    assert effective.adjusted_fields({name: "unquant"}, {name: None}) == {}
+    assert effective.adjusted_fields({name: "unquant"}, {name: "unquant"}) == {}
+    assert set(effective.adjusted_fields({name: "unquant"}, {name: "fp8"})) == {name}
+    assert set(effective.adjusted_fields({name: "fp8"}, {name: None})) == {name}
+
+
+def test_the_number_of_replicas_may_have_moved_to_another_field():
+    asked = {"dp_size": 2}
+    assert effective.adjusted_fields(asked, {"dp_size": 1, "attn_dp_size": 2}) == {}
+    assert set(effective.adjusted_fields(asked, {"dp_size": 1, "attn_dp_size": 1})) == {"dp_size"}

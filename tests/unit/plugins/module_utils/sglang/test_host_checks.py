@@ -64,3 +64,32 @@ def test_a_masked_unit(paths):
     paths.unit_file.parent.mkdir()
     paths.unit_file.symlink_to("/dev/null")
     assert "failed" in statuses(host_checks.check_folders(paths, "systemd", False, True))
+
+
+@pytest.mark.parametrize(
+    ("free", "status", "part"),
+    [
+        ({}, "ok", ""),
+        ({"/state": None}, "ok", ""),
+        ({"/state": 63}, "failed", "/state: 63 MiB"),
+        ({"/state": 64}, "warning", "/state: only 64 MiB"),
+        ({"/cache": 10}, "warning", "/cache: only 10 MiB"),
+        ({"/state": 10, "/cache": 10}, "failed", "/state and /cache: 10 MiB"),
+        ({"/state": 2048, "/cache": 2047}, "warning", "/cache: only 2047 MiB"),
+    ],
+)
+def test_disk_space(free, status, part):
+    (check,) = host_checks.check_disk_space(["/state"], ["/cache", "/state"], lambda path: free.get(path, 9999))
+    assert check.status == status and part in check.message
+
+
+def test_free_space_is_that_of_the_nearest_folder(tmp_path):
+    assert host_checks.free_space(str(tmp_path / "a" / "b")) == pytest.approx(
+        host_checks.free_space(str(tmp_path)), abs=64
+    )
+
+
+def test_homes():
+    assert host_checks.home_of("root") == host_checks.home_of("0") == "/root"
+    assert host_checks.home_of("no-such-user") == "/root"
+    assert host_checks.home_of("").startswith("/")

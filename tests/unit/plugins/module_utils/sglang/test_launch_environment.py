@@ -73,3 +73,51 @@ def test_warns_of_a_proxy_that_catches_the_servers_own_requests(proxy):
 @pytest.mark.parametrize("exempt", [{"no_proxy": "localhost, 127.0.0.1"}, {"NO_PROXY": "*"}])
 def test_a_proxy_with_exceptions_is_fine(exempt):
     assert [status for status, _message in check({"http_proxy": "http://p:3128", **exempt})] == [OK]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("SGLANG_SIMULATE_ACC_LEN", "2.5", FAILED),
+        ("SGLANG_SIMULATE_ACC_LEN", "0", OK),
+        ("SGLANG_SIMULATE_UNIFORM_EXPERTS", "true", FAILED),
+        ("SGLANG_SIMULATE_ROUND_ROBIN_EXPERTS", "1", FAILED),
+        ("SGLANG_SIMULATE_UNIFORM_EXPERTS", "false", OK),
+        ("SGLANG_SIMULATE_WHATEVER_COMES", "1", FAILED),
+        ("SGLANG_SIMULATE_ACC_METHOD", "match-expected", WARNING),
+        ("SGLANG_SIMULATE_ACC_TOKEN_MODE", "real-draft-token", WARNING),
+        ("SGLANG_TEST_RETRACT", "1", WARNING),
+        ("SGLANG_TEST_RETRACT", "0", OK),
+        ("SGLANG_IS_IN_CI", "true", WARNING),
+        ("SGLANG_RECORD_STEP_TIME", "1", OK),
+    ],
+)
+def test_variables_that_are_for_tests_of_sglang(name, value, status):
+    ((found, message),) = check({name: value})
+    assert found == status and (status == OK or name in message)
+
+
+def inherited(variables, environment=None, host="127.0.0.1"):
+    return [(c.status, c.message) for c in check_environment(environment or {}, "", host, variables)]
+
+
+def test_what_the_manager_adds_counts_too():
+    ((status, message),) = inherited({"ALL_PROXY": "http://p:3128"})
+    assert status == WARNING and "ALL_PROXY is set by the host" in message
+    assert inherited({"ALL_PROXY": "x"}, {"no_proxy": "localhost,127.0.0.1"})[0][0] == OK
+    assert inherited({"ALL_PROXY": "x"}, {"ALL_PROXY": ""})[0][0] == OK
+    assert inherited({"SGLANG_SIMULATE_ACC_LEN": "3"})[0][0] == FAILED
+
+
+@pytest.mark.parametrize(
+    ("host", "missing"), [("10.1.2.3", True), ("0.0.0.0", False), ("::", False), ("127.0.0.1", False)]
+)
+def test_the_servers_own_address_must_be_exempt(host, missing):
+    ((status, message),) = inherited({}, {"http_proxy": "x", "no_proxy": "localhost,127.0.0.1"}, host)
+    assert (status == WARNING) is missing
+    assert not missing or f"lacks {host}" in message
+
+
+def test_all_proxies_are_named():
+    ((_status, message),) = inherited({}, {"http_proxy": "x", "all_proxy": "y"})
+    assert "all_proxy" in message and "http_proxy" in message

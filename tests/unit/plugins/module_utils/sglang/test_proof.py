@@ -262,3 +262,95 @@ def test_the_command_line(argv, differs):
 
 def test_a_command_without_arguments_is_not_compared():
     assert not proof.command_differs(["x"], ["/opt/serve"])
+
+
+# -- what was asked for
+
+
+def test_what_was_asked_for_is_always_compared():
+    expected = {"kv_cache_dtype": "fp8_e5m2", "tp_size": 2, "page_size": 64}
+    assert proof.fields_to_compare(["tp_size"], {"kv_cache_dtype": "fp8_e5m2"}, expected) == [
+        "tp_size",
+        "kv_cache_dtype",
+    ]
+    usual = proof.fields_to_compare(None, {"tp_size": 2, "kv_cache_dtype": "x"}, expected)
+    assert usual[: len(proof.COMPARED)] == list(proof.COMPARED) and usual[len(proof.COMPARED) :] == ["kv_cache_dtype"]
+
+
+def test_all_is_everything_that_can_be_compared():
+    expected = {"tp_size": 2, "page_size": 64, "random_seed": 5, "log_level": "info"}
+    assert proof.fields_to_compare(["all"], {}, expected) == ["tp_size", "log_level"]
+    assert proof.fields_to_compare(["all"], {"page_size": 64}, expected) == ["tp_size", "log_level", "page_size"]
+
+
+def test_a_draft_that_inherits_its_targets_quantization():
+    expected = {"speculative_draft_model_quantization": "unquant"}
+    (found,) = proof.compare(expected, {"speculative_draft_model_quantization": "fp8"}, proof.COMPARED)
+    assert found.field == "speculative_draft_model_quantization"
+
+
+def test_what_sglang_may_correct_is_told_and_no_failure():
+    found = [proof.Mismatch("mem_fraction_static", 0.9, 0.81), proof.Mismatch("tp_size", 2, 1)]
+    left, told = proof.tell_corrected(found)
+    assert left == found[1:] and len(told) == 1 and "mem_fraction_static is 0.81 instead of 0.9" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "environment", "requested", "worker"),
+    [
+        ("0.5.7", {}, {}, ""),
+        ("0.5.7", {"SGLANG_ENABLE_SPEC_V2": "1"}, {}, "v2"),
+        ("0.5.7", {"SGLANG_ENABLE_SPEC_V2": "True"}, {"disable_overlap_schedule": True}, "v2"),
+        ("0.5.12", {"SGLANG_ENABLE_SPEC_V2": "false"}, {}, "v1"),
+        ("0.5.12", {}, {"disable_overlap_schedule": True}, "v1"),
+        ("0.5.12", {}, {"disable_overlap_schedule": "true"}, "v1"),
+        ("0.5.13", {"SGLANG_ENABLE_SPEC_V2": "false"}, {}, ""),
+        ("0.5.17", {}, {"disable_overlap_schedule": True}, "v2_synchronous"),
+        ("", {"SGLANG_ENABLE_SPEC_V2": "1"}, {}, ""),
+    ],
+)
+def test_which_worker_was_asked_for(version, environment, requested, worker):
+    effective = {"speculative_algorithm": "EAGLE3"}
+    assert proof.expected_worker(requested, effective, environment, version) == worker
+    assert proof.expected_worker(requested, {"speculative_algorithm": None}, environment, version) == ""
+
+
+def test_another_worker_than_was_asked_for_is_a_mismatch():
+    info = {"version": "0.5.12", "speculative_algorithm": "EAGLE3", "disable_overlap_schedule": True}
+    (found,) = proof.judge_worker("v2", info)
+    assert (found.field, found.expected, found.actual) == ("worker", "v2", "v1")
+    assert proof.judge_worker("v1", info) == [] and proof.judge_worker("", info) == []
+
+
+ADAPTIVE_OFF = "[2026-01-02 03:04:05] speculative_adaptive disabled: topk is 4"
+SPEC_V1 = "[2026-01-02 03:04:05] Spec v1 is used for eagle/eagle3/standalone speculative decoding because of topk"
+
+
+@pytest.mark.parametrize(
+    ("lines", "requested", "worker", "fields"),
+    [
+        ([ADAPTIVE_OFF], {"speculative_adaptive": True}, "", ["speculative_adaptive"]),
+        ([ADAPTIVE_OFF], {"speculative_adaptive": False}, "", []),
+        ([ADAPTIVE_OFF], {}, "", []),
+        ([SPEC_V1], {}, "v2", ["worker"]),
+        ([SPEC_V1], {}, "", []),
+        ([SPEC_V1], {}, "v1", []),
+        (["Non-overlap (synchronous) spec v2 is used"], {}, "v2", ["worker"]),
+        (["server_args=ServerArgs(x='speculative_adaptive disabled')"], {"speculative_adaptive": True}, "", []),
+        (["all well"], {"speculative_adaptive": True}, "v2", []),
+    ],
+)
+def test_the_log_drops_what_was_asked_for(lines, requested, worker, fields):
+    assert [mismatch.field for mismatch in proof.dropped_in_log(lines, requested, worker)] == fields
+
+
+def test_a_field_is_named_once():
+    one, other = proof.Mismatch("worker", "v2", "v1"), proof.Mismatch("worker", "v2", "v1", "the log")
+    assert proof.merge([one], [other]) == [one]
+    assert proof.merge([], [other]) == [other]
+
+
+def test_the_number_of_replicas_may_have_moved_to_another_field():
+    asked = {"dp_size": 2}
+    assert proof.adjusted_of(asked, {"dp_size": 1, "attn_dp_size": 2}) == {}
+    assert set(proof.adjusted_of(asked, {"dp_size": 1, "attn_dp_size": 1})) == {"dp_size"}

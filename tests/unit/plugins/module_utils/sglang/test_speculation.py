@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import Settings
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import FAILED, WARNING
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import FAILED, OK, WARNING
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.speculation import (
     check_speculation,
+    check_worker,
     implied_draft_tokens,
 )
 
@@ -44,6 +47,17 @@ def test_a_complete_request_passes():
 def test_names_the_numbers_that_are_missing(numbers, missing):
     (message,) = messages(spec("EAGLE3", **numbers), FAILED)
     assert missing in message
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "warned"),
+    [(8, {}, True), (10, {}, False), (8, {"ngram_max_bfs_breadth": "8"}, False), (None, {}, False)],
+)
+def test_ngram_with_fewer_tokens_than_its_search_is_broad(tokens, options, warned):
+    settings = Settings("/m", speculative_algorithm="NGRAM", speculative_num_draft_tokens=tokens)
+    found = messages(replace(settings, speculative_options=options), WARNING)
+    assert [message for message in found if "breadth" in message] == found
+    assert bool(found) == warned
 
 
 def test_ngram_chooses_numbers_itself():
@@ -90,3 +104,47 @@ def test_warns_of_an_unknown_algorithm():
 
 def test_mentions_the_limit_on_requests_where_none_is_given():
     assert any("48" in check.message for check in check_speculation(spec("EAGLE3", requests=None)))
+
+
+@pytest.mark.parametrize(
+    "given", [{"speculative_options": {"adaptive": True}}, {"extra_args": ("--speculative-attention-mode", "decode")}]
+)
+def test_refuses_further_settings_without_an_algorithm(given):
+    found = [check for check in check_speculation(Settings("/m", **given)) if check.status == FAILED]
+    assert len(found) == 1 and "without speculation" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("mode", "algorithm", "refused"),
+    [("client", "EAGLE3", True), ("daemon", "EAGLE3", True), ("off", "EAGLE3", False), ("client", None, False)],
+)
+def test_the_weight_cache_does_not_go_with_speculation(mode, algorithm, refused):
+    given = {"speculative_algorithm": algorithm, "speculative_draft_model_path": "/d"} if algorithm else {}
+    settings = Settings("/m", extra_args=("--weight-cache-mode", mode), **given)
+    assert bool(messages(settings, FAILED)) is refused
+
+
+V2 = "SGLANG_ENABLE_SPEC_V2"
+
+
+@pytest.mark.parametrize(
+    ("version", "algorithm", "overlap_off", "environment", "status"),
+    [
+        ("0.5.7", "EAGLE3", True, {}, OK),
+        ("0.5.7", "EAGLE3", False, {V2: "1"}, OK),
+        ("0.5.7", "EAGLE3", True, {V2: "1"}, FAILED),
+        ("0.5.7", "EAGLE3", False, {V2: "0"}, FAILED),
+        ("0.5.7", "EAGLE3", True, {V2: "0"}, OK),
+        ("0.5.12", "EAGLE3", False, {}, OK),
+        ("0.5.12", "EAGLE3", True, {}, WARNING),
+        ("0.5.12", "EAGLE", True, {V2: "False"}, OK),
+        ("0.5.12", "NGRAM", True, {}, None),
+        ("0.5.12", None, False, {}, None),
+        ("0.5.13", "EAGLE3", True, {V2: "0"}, None),
+        ("0.5.23", "EAGLE3", False, {}, None),
+        ("", "EAGLE3", True, {V2: "1"}, None),
+    ],
+)
+def test_the_worker_that_was_asked_for(version, algorithm, overlap_off, environment, status):
+    effective = {"speculative_algorithm": algorithm, "disable_overlap_schedule": overlap_off}
+    assert [check.status for check in check_worker(environment, effective, version)] == ([status] if status else [])
