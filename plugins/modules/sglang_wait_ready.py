@@ -21,6 +21,11 @@ description:
   - Then proves the configuration. What listens on the port must be this server, the process must be that of the current
     release, C(/server_info) must report what is O(expected), and the generations must show that speculation works, or
     that there is none.
+  - Then lets the server answer many requests, several at a time, and proves all of it once more. That finds a server
+    which hangs after a hundred requests.
+  - Shows on the controller how far the start is, while it goes on. For that an action plugin runs the module in parts.
+    A connection that is lost between or during them is tried again, up to three times in a row, while the server goes
+    on with its start. In a task with C(async), with O(progress_interval=0) and in check mode there is one part only.
   - Asks the server directly, whatever the proxy variables say.
 extends_documentation_fragment:
   - inferops.sglang.sglang_instance
@@ -53,6 +58,12 @@ options:
     description: Seconds for one request. Must be positive. SGLang itself takes up to 20 seconds to answer C(/health).
     type: float
     default: 30
+  progress_interval:
+    description:
+      - Seconds between two lines on the controller that say how far the server is. V(0) shows none.
+      - With many hosts at a time it grows, so that all of them together show about one line a second.
+    type: float
+    default: 10
   expected:
     description:
       - Configuration that the server must report, by SGLang's own names, for example V(speculative_num_steps).
@@ -61,17 +72,18 @@ options:
     type: dict
   compare:
     description:
-      - Names of the fields of O(expected) to compare.
-      - Without it, C(model_path), C(served_model_name), C(tp_size), C(pp_size), C(dp_size), C(max_running_requests),
-        C(disable_overlap_schedule), and of C(speculative_*) the algorithm, the draft model and its quantization, the
-        three numbers, the adaptive mode and its configuration, the attention mode, the acceptance thresholds and the
-        token map.
+      - Names of the fields of O(expected) to compare. Those that the current release asked for always are.
+      - Without it, C(model_path), C(served_model_name), C(tp_size), C(pp_size), C(dp_size), C(context_length),
+        C(quantization), C(max_running_requests), C(disable_overlap_schedule), C(enable_multi_layer_eagle), and of
+        C(speculative_*) the algorithm, the draft model and its quantization, the three numbers, the adaptive mode and
+        its configuration, the attention mode, the acceptance thresholds and the token map.
+      - V(all) means every field of O(expected), apart from those that each start and each GPU makes anew.
       - A field that only one side knows is not compared, unless the server must know it to be right.
     type: list
     elements: str
   min_accept_length:
     description:
-      - Tokens per verification, over all generations together, that a server which speculates must reach.
+      - Tokens per verification, over the generations of each sample, that a server which speculates must reach.
       - V(1.0) means that no draft token was accepted. A draft model that does not fit its target stays close to it.
     type: float
     default: 1.2
@@ -80,13 +92,47 @@ options:
     type: int
     default: 128
   prompts:
-    description: Prompts to generate for. Without it, three short natural texts.
+    description: Prompts to generate for. Without it, three short natural texts for each of the two samples.
     type: list
     elements: str
+  soak_requests:
+    description:
+      - Short generations between the first sample and the second one. V(0) means neither these nor the second sample.
+      - One in twenty of them may fail, and one always may. Each has another text, so that no cache answers for them.
+    type: int
+    default: 128
+  soak_concurrency:
+    description: How many of O(soak_requests) are under way at a time, from 1 to 256.
+    type: int
+    default: 8
+  soak_tokens:
+    description: Tokens to generate for each of O(soak_requests).
+    type: int
+    default: 32
+  rank_zero:
+    description:
+      - V(HOST:PORT) of the node of rank 0, for a server on several hosts whose node here has a higher rank.
+      - Such a node answers C(/health) with 200 whatever becomes of the server. So rank 0 is asked, and here the process
+        and the port are watched.
+    type: str
   api_key:
     description: Key of the server. Without it, the one in the current release, if there is one.
     type: str
+  return_after:
+    description:
+      - Seconds after which to return although the server is neither proven nor failed, with RV(waiting).
+      - V(0) means to wait to the end. The action plugin uses it; given by hand, the task returns so as well.
+    type: float
+    default: 0
+  resume:
+    description:
+      - RV(resume) of the call before, to go on with the same wait. O(timeout) counts from the beginning of the first.
+      - Its content is nobody else's business, and may change with each version of the collection.
+    type: dict
 attributes:
+  async:
+    support: full
+    description: Shows nothing meanwhile.
   check_mode:
     support: full
     description: Checks its options and returns without waiting, because there may be no server to wait for.
@@ -115,6 +161,18 @@ EXAMPLES = r"""
     instance: main
     manager: process
     min_accept_length: 2.0
+
+- name: A quick look at a server that is up, for a monitoring job
+  inferops.sglang.sglang_wait_ready:
+    instance: main
+    timeout: 60
+    soak_requests: 0
+    progress_interval: 0
+
+- name: The second node of a server on two hosts
+  inferops.sglang.sglang_wait_ready:
+    instance: main
+    rank_zero: gpu-a.example.com:30000
 
 - name: Prove that a server does not speculate
   inferops.sglang.sglang_wait_ready:
@@ -192,6 +250,11 @@ sglang:
           type: str
           returned: always
           sample: SGLang turned it off; its log says why
+    expected_worker:
+      description: Which of the implementations in RV(sglang.worker) was asked for. Empty where none was.
+      type: str
+      returned: always
+      sample: ""
     worker:
       description:
         - Which implementation of the EAGLE worker runs, V(v1), V(v2) or V(v2_synchronous). Empty where that is no
@@ -201,12 +264,12 @@ sglang:
       returned: always
       sample: v2
     accept_length:
-      description: Tokens per verification over all generations. Null without speculation.
+      description: Tokens per verification in the last sample. Null without speculation.
       type: float
       returned: always
       sample: 2.72
     spec_verify_ct:
-      description: Verifications of draft tokens over all generations.
+      description: Verifications of draft tokens in the last sample.
       type: int
       returned: always
       sample: 141
@@ -226,7 +289,10 @@ sglang:
       contains:
         name:
           description:
-            - V(starting) (nobody listens), V(warming_up) (503), V(ready) (200), V(generating), V(proving).
+            - While nobody listens, from the log, V(starting), V(connecting) (the ranks), V(loading_weights),
+              V(loading_draft), V(allocating_cache), V(compiling_kernels) and V(capturing_graphs).
+            - Then V(warming_up) (503), V(ready) (200), V(generating), V(proving) and V(soaking).
+            - The log is read every five seconds, so that a short one may be missing.
           type: str
           returned: always
           sample: starting
@@ -235,8 +301,117 @@ sglang:
           type: float
           returned: always
           sample: 398.2
+    soak:
+      description: The requests between the two samples.
+      type: dict
+      returned: always
+      sample: {requests: 128, failed: 0, seconds: 9.6, accept_length: 2.61}
+      contains:
+        requests:
+          description: Requests that were answered or failed.
+          type: int
+          returned: always
+          sample: 128
+        failed:
+          description: Requests among them that failed.
+          type: int
+          returned: always
+          sample: 0
+        seconds:
+          description: Seconds that all of them took together.
+          type: float
+          returned: always
+          sample: 9.6
+        accept_length:
+          description: Tokens per verification over all of them. Null without speculation.
+          type: float
+          returned: always
+          sample: 2.61
+proof:
+  description: What M(inferops.sglang.sglang_release) keeps of a server that was proven.
+  returned: when the server is ready and proven
+  type: dict
+  sample: {ready_after: 412.6, accept_length: 2.72, version: 0.5.17, phases: [{name: starting, seconds: 41.0}]}
+  contains:
+    ready_after:
+      description: As in RV(sglang.ready_after), but null where the server was up before the waiting began.
+      type: float
+      returned: always
+      sample: 412.6
+    accept_length:
+      description: As in RV(sglang.accept_length).
+      type: float
+      returned: always
+      sample: 2.72
+    version:
+      description: As in RV(sglang.version).
+      type: str
+      returned: always
+      sample: 0.5.17
+    phases:
+      description: As in RV(sglang.phases), but empty where the server was up before the waiting began.
+      type: list
+      elements: dict
+      returned: always
+      sample: [{name: starting, seconds: 41.0}]
+waiting:
+  description: The server is not proven yet, and it has not failed. Always V(true).
+  returned: when O(return_after) has passed
+  type: bool
+  sample: true
+progress:
+  description: How far the server is.
+  returned: when O(return_after) has passed
+  type: dict
+  sample: {phase: loading_weights, percent: 45, elapsed: 130.2, left: 329.8, last_start: 460.0, silent: 1.5}
+  contains:
+    phase:
+      description: One of the phases in RV(sglang.phases).
+      type: str
+      returned: always
+      sample: loading_weights
+    percent:
+      description: How much of the phase is done, as the log says. Null where it does not.
+      type: int
+      returned: always
+      sample: 45
+    elapsed:
+      description: Seconds since the server was started, or since the waiting began where that is not known.
+      type: float
+      returned: always
+      sample: 130.2
+    left:
+      description: Seconds until it was ready the last time, 0 where it takes longer. Null where that is not known.
+      type: float
+      returned: always
+      sample: 329.8
+    last_start:
+      description: Seconds that the last proven start of this release took, or else that of the last proven release.
+      type: float
+      returned: always
+      sample: 460.0
+    requests:
+      description: Requests of O(soak_requests) that are done, in that phase.
+      type: int
+      returned: always
+      sample: 40
+    of:
+      description: O(soak_requests), in that phase.
+      type: int
+      returned: always
+      sample: 128
+    silent:
+      description: Seconds since the log was last seen to move, while nobody listens.
+      type: float
+      returned: always
+      sample: 1.5
+resume:
+  description: For the option of the same name.
+  returned: when O(return_after) has passed
+  type: dict
+  sample: {format: 1}
 waited:
-  description: Seconds that the module has waited and asked.
+  description: Seconds that the module has waited and asked, over all parts.
   returned: except in check mode, and unless the options or the state of the instance are in error
   type: float
   sample: 412.9
@@ -247,18 +422,24 @@ reason:
       V(model_not_found), V(draft_not_found), V(draft_mismatch), V(graph_capture_failed), V(bad_argument),
       V(missing_dependency), V(driver_error), V(nccl_error), V(warmup_failed), V(watchdog_timeout), V(killed),
       V(permission_denied) or V(unknown).
-    - Of one that lives V(timeout), V(restarted), V(foreign_listener), V(unknown_listener), V(stale_process),
-      V(unauthorized), V(unexpected_answer), V(no_answer), V(generation_failed) or V(generation_timeout).
+    - Of one that lives V(timeout), V(worker_died), V(restarted), V(foreign_listener), V(unknown_listener),
+      V(stale_process), V(unauthorized), V(unexpected_answer), V(no_answer), V(rank_unprovable),
+      V(generation_failed), V(generation_timeout) or V(hangs_under_load).
     - Of its configuration V(config_mismatch), V(no_speculation), V(low_acceptance) or V(unexpected_speculation).
     - Of its manager V(unknown_state), where the state of the unit or the PID file cannot be read.
   returned: when the server is not ready or not proven
   type: str
   sample: out_of_memory
 phase:
-  description: The phase that the server had reached.
+  description: The phase that the server had reached, one of those in RV(sglang.phases).
   returned: when the server is not ready or not proven
   type: str
-  sample: starting
+  sample: loading_weights
+percent:
+  description: How much of the phase was done, as the log says. Null where it does not.
+  returned: when the server is not ready or not proven
+  type: int
+  sample: 45
 last_answers:
   description: The last different answers of the server.
   returned: when the server is not ready or not proven
@@ -271,7 +452,9 @@ exit_status:
   type: int
   sample: 1
 log_tail:
-  description: The last lines of the server's log, at most 60, without secrets and terminal escapes.
+  description:
+    - The last lines of the server's log, at most 60, without secrets and terminal escapes.
+    - Without those about requests for C(/health), of which this module makes many.
   returned: when the server is not ready or not proven
   type: list
   elements: str
@@ -284,16 +467,11 @@ skipped_reason:
 """
 
 import math
-import os
 import re
-import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Dict, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail, proof
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.failure_reasons import classify
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     LOG_DIR,
     PROCESS,
@@ -302,234 +480,58 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
     InstancePaths,
     instance_options,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.main_process import (
-    MainProcess,
-    PidFileProcess,
-    UnitProcess,
-    port_owner,
-)
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import Limits, NotReady, Waiter
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
-    redact_info,
-    secret_argument_values,
-    secrets_of,
-)
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError, read_current
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ranks import parse_address
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import NotReady, StillWaiting
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import ReleaseError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import PidFileError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.wait_state import StateError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.wait_task import UsageError, WaitTask
+from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
 
 _MIN_TOKENS = 16
-
-
-class _Usage(Exception):
-    """Options, or the files of the instance, that do not allow the task to begin."""
-
-
-class _Task:
-    """One run of the module: who is waited for, what it must report, and what was found so far."""
-
-    def __init__(self, params: Dict[str, Any], run: Callable[[List[str]], Any]) -> None:
-        self.params = params
-        self.procfs = ProcFs()
-        self.paths = InstancePaths(
-            params["instance"], state_dir=params["state_dir"], run_dir=params["run_dir"], log_dir=params["log_dir"]
-        )
-        self.release: Optional[Release] = read_current(self.paths)
-        self.host = self._setting("host")
-        self.port = self._setting("port")
-        if params["expected"] is None and self.release is None:
-            raise _Usage("%s does not exist: deploy a release, or give expected." % self.paths.current_link)
-        self.expected: Dict[str, Any] = params["expected"]
-        if self.expected is None and self.release is not None:
-            self.expected = self.release.effective
-        self.api_key = params["api_key"] or self._key_of_release()
-        self.fields = params["compare"] if params["compare"] is not None else list(proof.COMPARED)
-        self.warnings: List[str] = []
-        self.facts: Dict[str, Any] = {
-            "instance": params["instance"],
-            "release": self.release.id if self.release else "",
-            "pid": None,
-            "version": "",
-            "requested": redact_info(self.release.requested) if self.release else {},
-            "effective": {},
-            "adjusted": {},
-            "mismatches": [],
-            "worker": "",
-            "accept_length": None,
-            "spec_verify_ct": 0,
-            "ready_after": None,
-        }
-        self.process: MainProcess
-        if params["manager"] == PROCESS:
-            self.process = PidFileProcess(self.paths.pid_file, self.paths.log_file, self.procfs)
-        else:
-            self.process = UnitProcess(self.paths.unit_name, run, self.procfs)
-        self.waiter = Waiter(
-            HttpClient(self.host, self.port, self.api_key),
-            self.process.look,
-            lambda: port_owner(self.process, self.host, self.port, self.procfs).foreign,
-            Limits(params["timeout"], params["interval"], params["request_timeout"]),
-            time.monotonic,
-            time.sleep,
-        )
-
-    def _setting(self, name: str) -> Any:
-        given = self.params[name]
-        if given is not None:
-            return given
-        if self.release is None:
-            raise _Usage("%s: it is not given and %s does not exist: give it." % (name, self.paths.current_link))
-        return getattr(self.release, name)
-
-    def _key_of_release(self) -> Optional[str]:
-        if self.release is None:
-            return None
-        if "api-key" in self.release.secret_args:
-            return self.release.secret_args["api-key"]
-        for position, word in enumerate(self.release.command):
-            if word == "--api-key" or word.startswith("--api-key="):
-                values = secret_argument_values(self.release.command[position:])
-                return values[0] if values else None
-        return None
-
-    @property
-    def secrets(self) -> Set[str]:
-        """What must not be shown."""
-        found: Set[str] = {self.api_key} if self.api_key else set()
-        if self.release is not None:
-            found |= secrets_of(self.release.command, self.release.environment) | set(self.release.secret_args.values())
-        return found
-
-    def run(self) -> None:
-        """Wait and prove.  Raises NotReady."""
-        waiter = self.waiter
-        waiter.wait_for_health()
-        prompts = self.params["prompts"] if self.params["prompts"] is not None else list(proof.PROMPTS)
-        tokens = self.params["max_new_tokens"]
-        generations = waiter.generate(prompts[:1], tokens)
-        self._note_ready()
-        generations += waiter.generate(prompts[1:], tokens)
-        self._prove_process()
-        info = waiter.server_info()
-        waiter.check_still_there()
-        self._prove_configuration(info)
-        speculation = proof.judge_speculation(proof.algorithm_of(info), generations, self.params["min_accept_length"])
-        self.facts["accept_length"] = speculation.accept_length
-        self.facts["spec_verify_ct"] = speculation.verify_count
-        notes = proof.log_warnings(self.process.log_start(self.secrets) + self.process.log(self.secrets))
-        self.warnings += waiter.warnings + proof.capacity_warnings(info) + notes
-        if self.facts["mismatches"]:
-            raise NotReady("config_mismatch", self._mismatch_message(notes), in_log=True)
-        if speculation.problem:
-            raise NotReady(speculation.problem, speculation.message, in_log=True)
-
-    def _note_ready(self) -> None:
-        identity = self.process.identity
-        if identity is not None:
-            # Both count from the boot of the host, so that a clock that is set meanwhile does not matter.
-            started = identity.start_time / os.sysconf("SC_CLK_TCK")
-            self.facts["ready_after"] = round(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started), 2)
-
-    def _prove_process(self) -> None:
-        owner = port_owner(self.process, self.host, self.port, self.procfs)
-        if not owner.known:
-            raise NotReady(
-                "unknown_listener",
-                "It cannot be seen whose socket listens on port %d, so it cannot be told whether this server answered. "
-                "Run as root (in a container with the capability SYS_PTRACE) or as the server's user." % self.port,
-            )
-        if self.release is None or self.process.identity is None:
-            return
-        why = self.process.stale(self.release, os.lstat(str(self.paths.current_link)).st_mtime)
-        pid = self.process.identity.pid
-        if why:
-            raise NotReady(
-                "stale_process",
-                "The process %d does not run the current release %s: %s. Stop it, then start it again."
-                % (pid, self.release.id, why),
-            )
-        process = self.procfs.read(pid)
-        if process is not None and proof.command_differs(process.argv, self.release.command):
-            self.warnings.append(
-                "The command line of the process %d is not the one of the release %s." % (pid, self.release.id)
-            )
-
-    def _prove_configuration(self, info: Dict[str, Any]) -> None:
-        facts = self.facts
-        shown = redact_info(info)
-        facts["version"] = str(info.get("version") or "")
-        facts["effective"] = proof.effective_of(shown, self.fields)
-        facts["adjusted"] = proof.adjusted_of(facts["requested"], shown)
-        facts["worker"] = proof.worker_of(info)
-        facts["mismatches"] = [
-            mismatch.to_dict() for mismatch in proof.compare(redact_info(self.expected), shown, self.fields)
-        ]
-        checked = self.release.sglang_version if self.release else ""
-        if checked and facts["version"] and checked != facts["version"]:
-            self.warnings.append(
-                "The server runs SGLang %s, but its configuration was checked with %s." % (facts["version"], checked)
-            )
-        for name in self.params["compare"] or []:
-            if name not in self.expected or name not in info:
-                self.warnings.append("compare: %s was not compared, because only one side knows it, or none." % name)
-
-    def _mismatch_message(self, notes: List[str]) -> str:
-        found = "; ".join(proof.Mismatch(**mismatch).message() for mismatch in self.facts["mismatches"])
-        return " ".join(["The server does not run with what was expected: %s." % found, *notes])
-
-    # -- results
-
-    def results(self) -> Dict[str, Any]:
-        """What is returned in any case."""
-        identity, status = self.process.identity, self.waiter.status
-        pid = identity.pid if identity is not None else status.pid if status is not None else None
-        facts = {**self.facts, "pid": pid, "phases": self.waiter.journal.phases()}
-        return {"changed": False, "sglang": facts, "waited": round(self.waiter.journal.elapsed, 3)}
-
-    def failure(self, error: NotReady) -> Dict[str, Any]:
-        """The results of a server that is not ready."""
-        status = error.status
-        lines = self.process.log(self.secrets)
-        reason, message = error.reason, str(error)
-        if error.in_log:
-            why = classify(
-                lines, status.exit_status if status is not None else None, status is not None and status.killed
-            )
-            if reason == "died":
-                reason = why.code
-            if why.code != "unknown" or error.reason == "died":
-                message = "%s %s" % (message, why.message())
-        return {
-            "msg": message,
-            "reason": reason,
-            "phase": self.waiter.journal.phase,
-            "last_answers": log_tail.clean("\n".join(self.waiter.journal.answers), self.secrets),
-            "exit_status": status.exit_status if status is not None else None,
-            "log_tail": log_tail.tail(lines),
-        }
+_MOST_SOAK_REQUESTS = 100000
+_MOST_CONCURRENCY = 256
 
 
 def _check_options(params: Dict[str, Any]) -> None:
-    """Raises _Usage."""
+    """Raises UsageError."""
     for name in ("timeout", "interval", "request_timeout"):
         if not (params[name] > 0 and math.isfinite(params[name])):
-            raise _Usage("%s: %r is not a positive number of seconds: give more than 0." % (name, params[name]))
+            raise UsageError("%s: %r is not a positive number of seconds: give more than 0." % (name, params[name]))
+    for name in ("return_after", "progress_interval"):
+        if not (params[name] >= 0 and math.isfinite(params[name])):
+            raise UsageError("%s: %r is not a number of seconds: give 0 or more." % (name, params[name]))
     if not (params["min_accept_length"] >= 0 and math.isfinite(params["min_accept_length"])):
-        raise _Usage("min_accept_length: %r is no number of tokens: give 1.0 or more." % params["min_accept_length"])
+        raise UsageError(
+            "min_accept_length: %r is no number of tokens: give 1.0 or more." % params["min_accept_length"]
+        )
     if params["max_new_tokens"] < _MIN_TOKENS:
-        raise _Usage(
+        raise UsageError(
             "max_new_tokens: %d is too little to judge speculation by: give %d or more."
             % (params["max_new_tokens"], _MIN_TOKENS)
         )
-    if params["port"] is not None and not 0 < params["port"] < 65536:
-        raise _Usage("port: %d is not a port: give a number from 1 to 65535." % params["port"])
+    for name, least, most in (
+        ("soak_requests", 0, _MOST_SOAK_REQUESTS),
+        ("soak_concurrency", 1, _MOST_CONCURRENCY),
+        ("soak_tokens", 1, None),
+        ("port", 1, 65535),
+    ):
+        value = params[name]
+        if value is not None and (value < least or (most is not None and value > most)):
+            allowed = "%d or more" % least if most is None else "a number from %d to %d" % (least, most)
+            raise UsageError("%s: %d is not possible: give %s." % (name, value, allowed))
+    if params["rank_zero"] is not None:
+        try:
+            parse_address(params["rank_zero"])
+        except ValueError as error:
+            raise UsageError("rank_zero: %s: give HOST:PORT of the node of rank 0." % error) from None
     prompts = params["prompts"]
     if prompts is not None and not (prompts and all(prompt.strip() for prompt in prompts)):
-        raise _Usage("prompts: an empty list, or an empty prompt, proves nothing: give some text, or leave it out.")
+        raise UsageError("prompts: an empty list, or an empty prompt, proves nothing: give some text, or leave it out.")
     key = params["api_key"]
     if key is not None and not re.fullmatch(r"[\x21-\x7e]*", key):
-        raise _Usage("api_key: it holds characters that a HTTP header cannot carry: give printable ASCII.")
+        raise UsageError("api_key: it holds characters that a HTTP header cannot carry: give printable ASCII.")
 
 
 def main() -> None:
@@ -544,12 +546,19 @@ def main() -> None:
             "timeout": {"type": "float", "default": 1800},
             "interval": {"type": "float", "default": 0.25},
             "request_timeout": {"type": "float", "default": 30},
+            "progress_interval": {"type": "float", "default": 10},
             "expected": {"type": "dict"},
             "compare": {"type": "list", "elements": "str"},
             "min_accept_length": {"type": "float", "default": 1.2},
             "max_new_tokens": {"type": "int", "default": 128, "no_log": False},
             "prompts": {"type": "list", "elements": "str"},
+            "soak_requests": {"type": "int", "default": 128},
+            "soak_concurrency": {"type": "int", "default": 8},
+            "soak_tokens": {"type": "int", "default": 32, "no_log": False},
+            "rank_zero": {"type": "str"},
             "api_key": {"type": "str", "no_log": True},
+            "return_after": {"type": "float", "default": 0},
+            "resume": {"type": "dict"},
         },
         supports_check_mode=True,
     )
@@ -562,12 +571,14 @@ def main() -> None:
                 skipped_reason="Nothing is started in check mode, so there is nothing to wait for.",
             )
         if module.params["manager"] != PROCESS and module.get_bin_path("systemctl") is None:
-            raise _Usage("manager: this host has no systemctl: set manager to process.")
-        task = _Task(module.params, module.run_command)
-    except (_Usage, InstanceError, ReleaseError, PidFileError) as error:
+            raise UsageError("manager: this host has no systemctl: set manager to process.")
+        task = WaitTask(module.params, commands.run)
+    except (UsageError, InstanceError, ReleaseError, PidFileError, StateError) as error:
         module.fail_json(msg=str(error))
     try:
         task.run()
+    except StillWaiting:
+        module.exit_json(**task.part())
     except NotReady as error:
         failed: Optional[NotReady] = error
     except (UnitError, PidFileError) as error:
@@ -578,7 +589,7 @@ def main() -> None:
         module.warn(warning)
     if failed is not None:
         module.fail_json(**task.results(), **task.failure(failed))
-    module.exit_json(**task.results())
+    module.exit_json(**task.results(), proof=task.proven())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: The inferops.sglang authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs the module of the same name in parts and says between them how far the server is; see its options."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, Dict, Mapping, Optional
+
+from ansible import constants
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import (
+    interval_for,
+    label,
+    lost_line,
+    progress_line,
+)
+
+_MODULE = "inferops.sglang.sglang_wait_ready"
+_DEFAULT_INTERVAL = 10.0
+# How often in a row a lost connection is tried again, and after how long at first (seconds, twice as long each time).
+_ATTEMPTS = 3
+_FIRST_PAUSE = 5.0
+# Output that programs read: lines in between would break it.
+_MACHINE_READABLE = ("json", "jsonl", "junit")
+# Only of use between two parts.
+_INTERNAL = ("waiting", "progress", "resume")
+
+
+class ActionModule(ActionBase):
+    """The wait goes on on the host in any case: what is lost with a connection is at most one part."""
+
+    _supports_check_mode = True
+    _supports_async = True
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        arguments = dict(self._task.args)
+        interval = _seconds(arguments.get("progress_interval", _DEFAULT_INTERVAL))
+        by_hand = arguments.get("return_after") not in (None, 0, "0") or arguments.get("resume") is not None
+        if self._task.async_val or by_hand or not interval:
+            # One part; a wrong interval is for the module to refuse.
+            wrap_async = bool(self._task.async_val) and not self._connection.has_native_async
+            result.update(
+                self._execute_module(
+                    module_name=_MODULE, module_args=arguments, task_vars=variables, wrap_async=wrap_async
+                )
+            )
+            return result
+        arguments["return_after"] = interval_for(interval, _hosts_at_a_time(variables))
+        result.update(_shown(self._wait(arguments, variables)))
+        return result
+
+    def _wait(self, arguments: Dict[str, Any], variables: Dict[str, Any]) -> Dict[str, Any]:
+        """Part after part until there is a result."""
+        who = label(
+            str(variables.get("inventory_hostname", self._play_context.remote_addr)),
+            str(arguments.get("instance") or "main"),
+            self._task.delegate_to,
+        )
+        resume: Optional[Mapping[str, Any]] = None
+        while True:
+            # The module's arguments are added to by _execute_module.
+            given = dict(arguments) if resume is None else dict(arguments, resume=resume)
+            part = self._part(given, variables, who)
+            if not part.get("waiting") or part.get("failed") or not isinstance(part.get("resume"), Mapping):
+                return part
+            resume = part["resume"]
+            _say(progress_line(who, part.get("progress") or {}))
+
+    def _part(self, arguments: Dict[str, Any], variables: Dict[str, Any], who: str) -> Dict[str, Any]:
+        """One part, which is tried again where the connection is lost.  Raises AnsibleConnectionFailure in the end."""
+        pause = _FIRST_PAUSE
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                part: Dict[str, Any] = self._execute_module(
+                    module_name=_MODULE, module_args=dict(arguments), task_vars=variables
+                )
+                if not part.get("unreachable"):
+                    return part
+                reason = str(part.get("msg") or "unreachable")
+            except AnsibleConnectionFailure as error:
+                reason = str(error)
+            _say(lost_line(who, reason, attempt, _ATTEMPTS, pause))
+            time.sleep(pause)
+            pause *= 2
+            self._forget_connection()
+        return self._execute_module(module_name=_MODULE, module_args=dict(arguments), task_vars=variables)
+
+    def _forget_connection(self) -> None:
+        """Connect anew, and expect nothing of what lay on the host: it may have been booted."""
+        self._connection._shell.tmpdir = None
+        # Not every connection can be reset, and one that is lost may fail to.
+        with suppress(Exception):
+            self._connection.reset()
+
+
+def _seconds(value: Any) -> float:
+    """An interval; 0 where it is no number of seconds."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return seconds if 0 < seconds < float("inf") else 0.0
+
+
+def _hosts_at_a_time(variables: Mapping[str, Any]) -> int:
+    """How many hosts of the play are waited for side by side."""
+    hosts = len(variables.get("ansible_play_batch") or ()) or 1
+    try:
+        return min(hosts, int(variables.get("ansible_forks") or constants.DEFAULT_FORKS))
+    except (TypeError, ValueError):
+        return hosts
+
+
+def _say(line: str) -> None:
+    machine = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] in _MACHINE_READABLE
+    Display().display(line, stderr=machine)
+
+
+def _shown(part: Dict[str, Any]) -> Dict[str, Any]:
+    """A result without what only the parts among themselves need."""
+    for name in _INTERNAL:
+        part.pop(name, None)
+    given = part.get("invocation", {}).get("module_args", {}) if isinstance(part.get("invocation"), dict) else {}
+    for name in ("resume", "return_after"):
+        if isinstance(given, dict):
+            given.pop(name, None)
+    return part
