@@ -14,18 +14,25 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import HEADER, cells, entry, summary
+from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
+    HEADER,
+    cells,
+    changes,
+    entry,
+    summary,
+)
 from ansible_collections.inferops.sglang.plugins.plugin_utils.table import table
 
 # Names of variables that a report is made of: nothing else is templated, as that costs time per host.
 _FACTS = (
     "sglang_deploy_checked",
+    "sglang_deploy_unchanged",
     "gpu_free_plan",
     "gpu_free_reclaimed",
     "gpu_free_proof",
     "sglang_deploy_ready",
-    "sglang_restart_failure",
-    "sglang_restart_not_restored",
+    "sglang_deploy_failure",
+    "sglang_deploy_not_restored",
 )
 _NARROWEST, _WIDEST = 100, 180
 
@@ -69,6 +76,8 @@ class ActionModule(ActionBase):
         display = Display()
         display.display("")
         display.display(table(HEADER, [cells(item) for item in report], width))
+        for block in changes(report):
+            display.display("\n" + block)
         for item in report:
             if item["failure"]:
                 display.display("\n%s: %s" % (item["host"], item["failure"]))

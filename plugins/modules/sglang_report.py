@@ -16,8 +16,8 @@ description:
   - Prints one table on the controller. For each host it shows what was stopped, what was spared, how long the GPUs took
     to be free and the server to be ready, the requested and the effective configuration, and the acceptance length.
   - Reads the variables that the roles of this collection registered on the hosts (C(sglang_deploy_checked),
-    C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready)) and those that the playbook
-    C(inferops.sglang.restart_eagle3) sets. A host without them shows as not done.
+    C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready), C(sglang_deploy_unchanged),
+    C(sglang_deploy_failure), C(sglang_deploy_not_restored)). A host without them shows as not done.
   - Runs on the controller only, without a connection to any host.
 options:
   hosts:
@@ -63,11 +63,18 @@ report:
       sample: gpu-a
     outcome:
       description: >-
-        V(restarted), V(restored) (the new configuration failed, the last proven one serves again), V(down) (neither
-        serves), V(checked) (check mode) or V(not done).
+        V(restarted), V(unchanged) (the wanted configuration ran already and was proven once more), V(restored) (the new
+        configuration failed, the last proven one serves again), V(down) (neither serves), V(checked) (check mode) or
+        V(not done).
       returned: always
       type: str
       sample: restarted
+    changes:
+      description: What differs between the configuration before and the wanted one, a line for each setting.
+      returned: always
+      type: list
+      elements: str
+      sample: ["--speculative-num-steps: 3 -> 2"]
     stopped:
       description: The server and the processes that were ended.
       returned: always

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 _ENDED = ("terminated", "killed", "stopped_service")
 _WOULD_END = ("would_terminate", "would_stop_service")
@@ -87,10 +87,13 @@ def _free_after(facts: Mapping[str, Any]) -> Optional[float]:
 def _outcome(facts: Mapping[str, Any], check_mode: bool) -> str:
     if not _result(facts, "sglang_deploy_checked"):
         return "not done"
-    if facts.get("sglang_restart_not_restored"):
+    if facts.get("sglang_deploy_not_restored"):
         return "down"
-    if facts.get("sglang_restart_failure"):
+    if facts.get("sglang_deploy_failure"):
         return "restored"
+    if facts.get("sglang_deploy_unchanged") is True:
+        proven = check_mode or _result(facts, "sglang_deploy_ready").get("sglang")
+        return "unchanged" if proven else "not done"
     if check_mode:
         return "checked"
     return "restarted" if _result(facts, "sglang_deploy_ready").get("sglang") else "not done"
@@ -100,18 +103,21 @@ def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict
     """One host's entry from its variables (the names the roles register; see the module's documentation)."""
     checked = _result(facts, "sglang_deploy_checked").get("sglang") or {}
     ready = _result(facts, "sglang_deploy_ready").get("sglang") or {}
-    failure = facts.get("sglang_restart_failure") or {}
-    lost = facts.get("sglang_restart_not_restored") or {}
+    failure = facts.get("sglang_deploy_failure") or {}
+    lost = facts.get("sglang_deploy_not_restored") or {}
     story = [str(part["msg"]) for part in (failure, lost) if part.get("msg")]
     outcome = _outcome(facts, check_mode)
-    live = outcome in ("restarted", "restored")
+    untouched = outcome == "unchanged"
+    live = outcome in ("restarted", "restored", "unchanged")
     return {
         "host": host,
         "outcome": outcome,
-        "stopped": _stopped(facts, checked.get("instance") or "server", check_mode),
-        "spared": _spared(facts, check_mode),
-        "free_after": _free_after(facts),
-        "ready_after": ready.get("ready_after") if live else None,
+        "changes": [str(line) for line in checked.get("changes") or []],
+        "stopped": [] if untouched else _stopped(facts, checked.get("instance") or "server", check_mode),
+        "spared": [] if untouched else _spared(facts, check_mode),
+        "free_after": None if untouched else _free_after(facts),
+        # Of a server that ran before, only that it was ready earlier is known.
+        "ready_after": ready.get("ready_after") if live and not untouched else None,
         "requested": speculation(checked.get("requested")),
         "effective": speculation(ready.get("effective")) if live else "",
         "accept_length": ready.get("accept_length") if live else None,
@@ -140,8 +146,19 @@ def cells(item: Mapping[str, Any]) -> List[str]:
     ]
 
 
+def changes(items: Sequence[Mapping[str, Any]]) -> List[str]:
+    """What changes in the configuration, one block of lines for each group of hosts in which the same does."""
+    groups: Dict[Tuple[str, ...], List[str]] = {}
+    for item in items:
+        if item["changes"]:
+            groups.setdefault(tuple(item["changes"]), []).append(item["host"])
+    return [
+        "%s:\n%s" % (", ".join(hosts), "\n".join("  " + line for line in lines)) for lines, hosts in groups.items()
+    ]
+
+
 def summary(items: Sequence[Mapping[str, Any]]) -> str:
     """How many hosts came out how, in one line."""
-    order = ("restarted", "checked", "restored", "down", "not done")
+    order = ("restarted", "unchanged", "checked", "restored", "down", "not done")
     counts = {outcome: sum(1 for item in items if item["outcome"] == outcome) for outcome in order}
     return ", ".join("%d %s" % (count, outcome) for outcome, count in counts.items() if count)

@@ -6,7 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import cells, entry, speculation, summary
+from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
+    cells,
+    changes,
+    entry,
+    speculation,
+    summary,
+)
 
 EAGLE = {
     "speculative_algorithm": "EAGLE3",
@@ -54,6 +60,7 @@ def test_a_restarted_host():
     assert entry("gpu-a", facts()) == {
         "host": "gpu-a",
         "outcome": "restarted",
+        "changes": [],
         "stopped": ["main", "sglang::scheduler 812 (root, 30518 MiB): killed"],
         "spared": ["nv-hostengine 411 (root)", "python3 900 (alice, 180 MiB)"],
         "free_after": 10.52,
@@ -66,13 +73,41 @@ def test_a_restarted_host():
     }
 
 
+@pytest.mark.parametrize(
+    ("more", "check_mode", "outcome"),
+    [
+        ({}, False, "unchanged"),
+        ({"sglang_deploy_ready": {"skipped": True}}, True, "unchanged"),
+        ({"sglang_deploy_ready": {"failed": True}}, False, "not done"),
+        ({"sglang_deploy_failure": {"msg": "oom"}}, False, "restored"),
+    ],
+)
+def test_a_host_that_ran_the_wanted_configuration_already(more, check_mode, outcome):
+    item = entry("gpu-a", facts(sglang_deploy_unchanged=True, **more), check_mode)
+    assert item["outcome"] == outcome
+    assert entry("gpu-a", facts(sglang_deploy_unchanged=False))["outcome"] == "restarted"
+
+
+def test_hosts_with_the_same_changes_are_named_together():
+    def host(name, lines):
+        checked = {"sglang": {"instance": "main", "requested": EAGLE, "running": None, "changes": lines}}
+        return entry(name, facts(sglang_deploy_checked=checked))
+
+    lines = ["--speculative-num-steps: 3 -> 2", "environment NCCL_NVLS_ENABLE: added (1)"]
+    items = [host("a", lines), host("b", []), host("c", lines), host("d", lines[:1])]
+    assert changes(items) == [
+        "a, c:\n  --speculative-num-steps: 3 -> 2\n  environment NCCL_NVLS_ENABLE: added (1)",
+        "d:\n  --speculative-num-steps: 3 -> 2",
+    ]
+
+
 def test_a_host_that_went_back_says_so_and_why():
-    item = entry("gpu-a", facts(sglang_restart_failure={"msg": "out of memory"}))
+    item = entry("gpu-a", facts(sglang_deploy_failure={"msg": "out of memory"}))
     assert (item["outcome"], item["failure"]) == ("restored", "out of memory")
 
 
 def test_a_host_that_is_down_tells_both_stories_and_claims_nothing():
-    item = entry("a", facts(sglang_restart_failure={"msg": "oom"}, sglang_restart_not_restored={"msg": "busy"}))
+    item = entry("a", facts(sglang_deploy_failure={"msg": "oom"}, sglang_deploy_not_restored={"msg": "busy"}))
     assert (item["outcome"], item["failure"]) == ("down", "oom | busy")
     assert (item["effective"], item["accept_length"], item["ready_after"]) == ("", None, None)
 
