@@ -22,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "simulator"
 import fakegpu
 
 from .control_groups import ControlGroups
+from .module_server import ModuleServer
 from .server import EAGLE3, Server
 from .services import ServiceHost
 
@@ -39,18 +40,33 @@ def library(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def modules(tmp_path_factory, library):
+    """What runs the modules."""
+    server = ModuleServer(tmp_path_factory.mktemp("modules"), module_environment(library))
+    yield server
+    server.close()
+
+
+def module_environment(library):
+    """The environment of the tests, with the fake library."""
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(library))
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    # Hundreds of modules are run: they are compiled once.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = str(library / "pycache")
+    return environment
+
+
 class Host:
     """One simulated host: GPUs in a folder of their own, and the processes that a test started on it."""
 
-    def __init__(self, folder, library):
+    def __init__(self, folder, library, modules):
         self.folder = folder
         self.library = library
+        self.modules = modules
         self.simulator = pathlib.Path(FAKEGPU)
-        self.environment = dict(os.environ, FAKEGPU_DIR=str(folder), LD_LIBRARY_PATH=str(library))
-        self.environment.pop("CUDA_VISIBLE_DEVICES", None)
-        # Hundreds of modules are run: they are compiled once.
-        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        self.environment["PYTHONPYCACHEPREFIX"] = str(library / "pycache")
+        self.environment = dict(module_environment(library), FAKEGPU_DIR=str(folder))
         self.processes = []
         self.others = []
 
@@ -90,19 +106,24 @@ class Host:
         launcher: the command that runs it, as setpriv does under another user.
         """
         arguments.update(_ansible_check_mode=check, _ansible_diff=True, _ansible_remote_tmp=str(self.folder))
-        done = subprocess.run(
-            [*launcher, str(interpreter), RUNNER, name],
-            env=dict(self.environment, **(variables or {})),
-            check=False,
-            input=json.dumps(arguments),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.stdout, done.stderr
-        result = json.loads(done.stdout.strip().splitlines()[-1])
+        environment = dict(self.environment, **(variables or {}))
+        if launcher or str(interpreter) != sys.executable:
+            done = subprocess.run(
+                [*launcher, str(interpreter), RUNNER, name],
+                env=environment,
+                check=False,
+                input=json.dumps(arguments),
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            output, errors = done.stdout, done.stderr
+        else:
+            output, errors = self.modules.run(name, environment, arguments)
+        assert output, errors
+        result = json.loads(output.strip().splitlines()[-1])
         # A server's log may well have one; a module's own result may not.
-        assert "Traceback" not in done.stderr + json.dumps({**result, "log_tail": [], "msg": ""}), result
+        assert "Traceback" not in errors + json.dumps({**result, "log_tail": [], "msg": ""}), result
         return result
 
     def clean_up(self):
@@ -120,13 +141,13 @@ class Host:
 
 
 @contextlib.contextmanager
-def simulated_host(folder, library):
+def simulated_host(folder, library, modules):
     """A host with four idle GPUs of 143771 MiB."""
     state = folder / "fakegpu"
     state.mkdir()
     for parent in (folder, *folder.parents[:2]):  # pytest's own folders are closed to other users
         parent.chmod(0o755)
-    host = Host(state, library)
+    host = Host(state, library, modules)
     host.fakegpu("setup", "--gpus", 4, "--release-delay", 0.1)
     try:
         yield host
@@ -145,9 +166,9 @@ def simulated_server(host, folder):
 
 
 @pytest.fixture
-def host(tmp_path, library):
+def host(tmp_path, library, modules):
     """A simulated host for one test."""
-    with simulated_host(tmp_path, library) as host:
+    with simulated_host(tmp_path, library, modules) as host:
         yield host
 
 
@@ -187,10 +208,10 @@ def server(host, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory, library):
+def standing(tmp_path_factory, library, modules):
     """A proven server, EAGLE-3 on two GPUs of a host of its own, for all tests of a file that leave it alone."""
     folder = tmp_path_factory.mktemp("standing")
-    with simulated_host(folder, library) as host, simulated_server(host, folder) as server:
+    with simulated_host(folder, library, modules) as host, simulated_server(host, folder) as server:
         server.go(tp_size=2, **EAGLE3)
         server.prove()
         yield server
