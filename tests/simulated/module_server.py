@@ -57,7 +57,7 @@ class ModuleServer:
 
 def _read_all(descriptors, timeout):
     """What comes out of all of them until their ends."""
-    found = {descriptor: b"" for descriptor in descriptors}
+    found = dict.fromkeys(descriptors, b"")
     deadline = time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         for descriptor in descriptors:
