@@ -27,7 +27,8 @@ IN_VENV := PATH=$(VENV)/bin:$$PATH
 
 RUN_ENVIRONMENT := $(VENV)/.installed-run
 TEST_ENVIRONMENT := $(VENV)/.installed-test
-PYTEST := $(IN_VENV) PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
+# Each part has temporary folders of its own: at its start pytest closes the folder above them to other users.
+PYTEST := mkdir -p /tmp/inferops-tests/$$part && $(IN_VENV) PYTEST_DEBUG_TEMPROOT=/tmp/inferops-tests/$$part PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
 
 .PHONY: help
 help: ## list the targets

@@ -202,6 +202,7 @@ def test_a_pid_of_the_host_is_not_signalled_from_inside_a_namespace(gpu_host, nu
     # An old driver lists host PIDs inside a container: they are nobody there, or somebody else (2 a process beside
     # the module, 3 the module itself).
     held = gpu_host.hold(0, 9000)
+    gpu_host.fakegpu("proc", 0, held["pid"], 9000)
     gpu_host.fakegpu("proc", 0, number, 500)
     launcher = [*UNSHARE, "sh", "-c", 'sleep 60 & "$@"; code=$?; kill $!; exit $code', "sh"]
     result = gpu_host.module("gpu_reclaim", gpus=["0"], launcher=launcher, grace=0.2, kill_timeout=0.4)
