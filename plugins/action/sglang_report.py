@@ -27,6 +27,7 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.table import table
 _FACTS = (
     "sglang_deploy_checked",
     "sglang_deploy_unchanged",
+    "sglang_deploy_touched",
     "gpu_free_plan",
     "gpu_free_reclaimed",
     "gpu_free_proof",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
@@ -37,6 +37,10 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _supports_async = True
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._left_behind: List[str] = []
+
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
@@ -54,6 +58,7 @@ class ActionModule(ActionBase):
             return result
         arguments["return_after"] = interval_for(interval, _hosts_at_a_time(variables))
         result.update(_shown(self._wait(arguments, variables)))
+        self._tidy_up()
         return result
 
     def _wait(self, arguments: Dict[str, Any], variables: Dict[str, Any]) -> Dict[str, Any]:
@@ -94,10 +99,23 @@ class ActionModule(ActionBase):
 
     def _forget_connection(self) -> None:
         """Connect anew, and expect nothing of what lay on the host: it may have been booted."""
-        self._connection._shell.tmpdir = None
+        shell = self._connection._shell
+        if shell.tmpdir:
+            self._left_behind.append(shell.tmpdir)
+        shell.tmpdir = None
         # Not every connection can be reset, and one that is lost may fail to.
         with suppress(Exception):
             self._connection.reset()
+
+    def _tidy_up(self) -> None:
+        """Remove the folders of lost connections, which hold the arguments of the module, a key included."""
+        shell = self._connection._shell
+        for folder in self._left_behind:
+            current = shell.tmpdir
+            # The wait is over, and its result counts.
+            with suppress(Exception):
+                self._remove_tmp_path(folder)
+            shell.tmpdir = current
 
 
 def _seconds(value: Any) -> float:
@@ -119,6 +137,8 @@ def _hosts_at_a_time(variables: Mapping[str, Any]) -> int:
 
 
 def _say(line: str) -> None:
+    # It may quote a host, which must not move the terminal.
+    line = "".join(character for character in line if character.isprintable())
     machine = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] in _MACHINE_READABLE
     Display().display(line, stderr=machine)
 

@@ -326,7 +326,7 @@ EXAMPLES = r"""
 RETURN = r"""
 sglang:
   description: The server as it would be, and the instance as it is.
-  returned: unless an option has an impossible value
+  returned: success
   type: dict
   contains:
     instance:
@@ -575,7 +575,7 @@ sglang:
       type: bool
       sample: true
 checks:
-  description: Everything that was checked. One name may occur several times.
+  description: Everything that was checked; with a failure, only what failed. One name may occur several times.
   returned: unless an option has an impossible value
   type: list
   elements: dict
@@ -609,7 +609,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import op
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import check_count
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import settings_from
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import WARNING, problem_summary
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import (
+    WARNING,
+    failures,
+    problem_summary,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import (
     ContainerError,
     container_from,
@@ -784,12 +788,13 @@ def main() -> None:
     for check in outcome.checks:
         if check.status == WARNING:
             module.warn(check.message)
+    summary = problem_summary(outcome.checks)
+    if summary:
+        # Ansible prints all of a failed result: what is right would bury what is wrong.
+        module.fail_json(msg=summary, checks=[check.to_dict() for check in failures(outcome.checks)])
     result = {"changed": False, "sglang": outcome.facts, "checks": [check.to_dict() for check in outcome.checks]}
     if module._diff:
         result["diff"] = outcome.diff
-    summary = problem_summary(outcome.checks)
-    if summary:
-        module.fail_json(msg=summary, **result)
     module.exit_json(**result)
 
 

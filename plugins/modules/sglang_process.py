@@ -38,7 +38,8 @@ options:
       - V(systemd) means the unit C(sglang-INSTANCE.service), also where that runs a container.
       - V(process) means a process of its own, for hosts and containers without systemd.
       - The default is the manager of the current release, and V(systemd) where there is none.
-      - A stop also ends what another manager than this one runs for the instance.
+      - A stop also ends what another manager than this one runs for the instance. A start is refused meanwhile, and the
+        start of a process of its own has its unit, if there is one, no longer started at boot.
     type: str
     choices: [systemd, process]
   state:
@@ -475,7 +476,7 @@ log_tail:
 
 import math
 import re
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -492,13 +493,19 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError, read_current
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, RunningError, find_running
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import (
+    Running,
+    RunningError,
+    find_all,
+    find_running,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import ServerProcessError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import (
     ProcessStart,
     StartError,
     UnitStart,
     launch_from,
+    refuse_other_manager,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import Tools as StartTools
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.stop_sequence import (
@@ -539,7 +546,14 @@ class _Task:
     def _current(self) -> Optional[Release]:
         if self.params["command"] is not None and self.params["environment"] is not None:
             return None  # nothing of it is needed
-        return read_current(self.paths)
+        try:
+            return read_current(self.paths)
+        except ReleaseError as error:
+            if self.params["state"] != "stopped":
+                raise
+            # What runs shows without it, and must end all the same.
+            self.module.warn("%s It is stopped without what the release says of its port and key." % error)
+            return None
 
     def _manager(self) -> str:
         if self.params["manager"] is not None:
@@ -578,11 +592,13 @@ class _Task:
             self._stop()
 
     def _start(self) -> None:
+        everywhere = find_all(self.paths, self.manager, self.release, self.procfs, commands.run)
+        refuse_other_manager(self.paths.instance, everywhere[1:])
         tools = StartTools(self.procfs, commands.run, _WATCHED, self.params["kill_timeout"])
         act = not self.module.check_mode
         if self.manager == SYSTEMD:
             start = UnitStart(self.paths, self.release, self.params["enabled"], tools)
-            self.changed = self._changes(lambda: start.run(self.running, act))
+            self.changed = start.run(self.running, act)
             return
         command, environment = self.params["command"], self.params["environment"]
         if command is None and self.release is None:
@@ -591,15 +607,7 @@ class _Task:
             )
         launch = launch_from(self.release, command, None if environment is None else environment_from(environment))
         process = ProcessStart(self.paths, launch, self.release if command is None else None, tools)
-        self.changed = self._changes(lambda: process.run(self.running, act))
-
-    def _changes(self, start: Callable[[], bool]) -> bool:
-        """Whether a start changes anything; one that died at once has changed what was there."""
-        try:
-            return start()
-        except StartError as error:
-            self.changed = "reason" in error.results
-            raise
+        self.changed = process.run(self.running, act)
 
     def _release_id(self) -> str:
         return self.release.id if self.release is not None and self.params["command"] is None else ""

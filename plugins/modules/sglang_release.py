@@ -271,6 +271,11 @@ release:
       returned: always
       type: str
       sample: 20261129T180000Z-7d793037
+    manager:
+      description: The manager that runs the release. Null where there is none.
+      returned: always
+      type: str
+      sample: systemd
     restart_needed:
       description:
         - Whether a server that runs already may have been started from something else, since another release became the
@@ -632,6 +637,7 @@ def deploy(module: AnsibleModule, paths: InstancePaths) -> Dict[str, Any]:
             "path": str(paths.release_dir(plan.release.id) / FILE_NAME),
             "previous_id": linked_id(paths.current_link),
             "last_good_id": plan.last_good or linked_id(paths.last_good_link),
+            "manager": plan.release.manager,
             "restart_needed": plan.restart_needed,
         },
     }
@@ -645,17 +651,20 @@ def deploy(module: AnsibleModule, paths: InstancePaths) -> Dict[str, Any]:
 def inspect(paths: InstancePaths) -> Dict[str, Any]:
     """What there is.  Raises OSError."""
     current = linked_id(paths.current_link)
+    entries = list_releases(paths)
+    managers = [entry.release.manager for entry in entries if entry.current and entry.release is not None]
     return {
         "changed": False,
         "files": [],
         "patched": [],
         "removed": [],
-        "releases": [entry.to_dict() for entry in list_releases(paths)],
+        "releases": [entry.to_dict() for entry in entries],
         "release": {
             "id": current,
             "path": None if current is None else str(paths.release_dir(current) / FILE_NAME),
             "previous_id": current,
             "last_good_id": linked_id(paths.last_good_link),
+            "manager": managers[0] if managers else None,
             "restart_needed": False,
         },
     }

@@ -17,7 +17,8 @@ description:
     to be free and the server to be ready, the requested and the effective configuration, and the acceptance length.
   - Reads the variables that the roles of this collection registered on the hosts (C(sglang_deploy_checked),
     C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready), C(sglang_deploy_unchanged),
-    C(sglang_deploy_failure), C(sglang_deploy_not_restored)). A host without them shows as not done.
+    C(sglang_deploy_touched), C(sglang_deploy_failure), C(sglang_deploy_not_restored)). A host without them shows
+    as not done.
   - Runs on the controller only, without a connection to any host.
 options:
   hosts:
@@ -63,9 +64,10 @@ report:
       sample: gpu-a
     outcome:
       description: >-
-        V(restarted), V(unchanged) (the wanted configuration ran already and was proven once more), V(restored) (the new
-        configuration failed, the last proven one serves again), V(down) (neither serves), V(checked) (check mode) or
-        V(not done).
+        V(restarted), V(unchanged) (the wanted configuration ran already and was proven once more), V(refused) (nothing
+        was stopped), V(restored) (the new configuration failed, the last proven one serves again), V(down) (neither is
+        proven to serve), V(lost) (the host could not be reached any more after its server had been touched), V(checked)
+        (check mode) or V(not done).
       returned: always
       type: str
       sample: restarted

@@ -55,7 +55,10 @@ options:
     type: float
     default: 0.25
   request_timeout:
-    description: Seconds for one request. Must be positive. SGLang itself takes up to 20 seconds to answer C(/health).
+    description:
+      - Seconds for one request. Must be positive. SGLang itself takes up to 20 seconds to answer C(/health).
+      - A server that was up before the waiting began may be busy. A generation that was late is asked for again with
+        twice the time, and each of O(soak_requests) gets four times of it.
     type: float
     default: 30
   progress_interval:
@@ -85,6 +88,8 @@ options:
     description:
       - Tokens per verification, over the generations of each sample, that a server which speculates must reach.
       - V(1.0) means that no draft token was accepted. A draft model that does not fit its target stays close to it.
+      - Only a warning with NGRAM, which has no draft model, and with adaptive speculation while the server has requests
+        of others, because it drafts less under load.
     type: float
     default: 1.2
   max_new_tokens:
@@ -122,6 +127,8 @@ options:
     description:
       - Seconds after which to return although the server is neither proven nor failed, with RV(waiting).
       - V(0) means to wait to the end. The action plugin uses it; given by hand, the task returns so as well.
+      - Without effect where O(api_key) has fewer than eight characters, because Ansible blanks out such a key in the
+        middle of other values of RV(resume).
     type: float
     default: 0
   resume:
@@ -586,7 +593,7 @@ def main() -> None:
     else:
         failed = None
     for warning in task.warnings:
-        module.warn(warning)
+        module.warn(task.shown(warning))
     if failed is not None:
         module.fail_json(**task.results(), **task.failure(failed))
     module.exit_json(**task.results(), proof=task.proven())

@@ -85,18 +85,20 @@ def _free_after(facts: Mapping[str, Any]) -> Optional[float]:
 
 
 def _outcome(facts: Mapping[str, Any], check_mode: bool) -> str:
-    if not _result(facts, "sglang_deploy_checked"):
-        return "not done"
     if facts.get("sglang_deploy_not_restored"):
         return "down"
     if facts.get("sglang_deploy_failure"):
-        return "restored"
+        return "restored" if facts.get("sglang_deploy_touched") else "refused"
+    if not _result(facts, "sglang_deploy_checked"):
+        return "not done"
     if facts.get("sglang_deploy_unchanged") is True:
         proven = check_mode or _result(facts, "sglang_deploy_ready").get("sglang")
         return "unchanged" if proven else "not done"
     if check_mode:
         return "checked"
-    return "restarted" if _result(facts, "sglang_deploy_ready").get("sglang") else "not done"
+    if _result(facts, "sglang_deploy_ready").get("sglang"):
+        return "restarted"
+    return "lost" if facts.get("sglang_deploy_touched") else "not done"
 
 
 def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict[str, Any]:
@@ -107,7 +109,7 @@ def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict
     lost = facts.get("sglang_deploy_not_restored") or {}
     story = [str(part["msg"]) for part in (failure, lost) if part.get("msg")]
     outcome = _outcome(facts, check_mode)
-    untouched = outcome == "unchanged"
+    untouched = outcome in ("unchanged", "refused")
     live = outcome in ("restarted", "restored", "unchanged")
     return {
         "host": host,
@@ -152,13 +154,11 @@ def changes(items: Sequence[Mapping[str, Any]]) -> List[str]:
     for item in items:
         if item["changes"]:
             groups.setdefault(tuple(item["changes"]), []).append(item["host"])
-    return [
-        "%s:\n%s" % (", ".join(hosts), "\n".join("  " + line for line in lines)) for lines, hosts in groups.items()
-    ]
+    return ["%s:\n%s" % (", ".join(hosts), "\n".join("  " + line for line in lines)) for lines, hosts in groups.items()]
 
 
 def summary(items: Sequence[Mapping[str, Any]]) -> str:
     """How many hosts came out how, in one line."""
-    order = ("restarted", "unchanged", "checked", "restored", "down", "not done")
+    order = ("restarted", "unchanged", "checked", "refused", "restored", "down", "lost", "not done")
     counts = {outcome: sum(1 for item in items if item["outcome"] == outcome) for outcome in order}
     return ", ".join("%d %s" % (count, outcome) for outcome, count in counts.items() if count)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the releases make of one configuration after the other, as measured by running them.
 
-A new release is measured with ``python -m pytest tests/parsers -k resolved``: the difference that a failure shows is
+A new release is measured with ``python -m pytest tests/parsers -k silence``: the difference that a failure shows is
 what has changed, and belongs in docs/versions.md.
 """
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ make_model = load(TESTS / "simulator" / "make_model.py").make_model
 
 @dataclass
 class Release:
-    """An installed release; socket leads to an interpreter that has it imported."""
+    """An installed release, or what stands in for it; socket leads to an interpreter that has it imported."""
 
     version: str
     python: str
@@ -67,31 +68,77 @@ class Release:
         )
 
 
+def unavailable(version: str) -> str:
+    """Why a release could not be installed, "" where it was."""
+    reason = BUILD / f"{version}.unavailable"
+    return reason.read_text() if reason.exists() else ""
+
+
+@contextmanager
+def started(
+    releases_of: Mapping[str, str], folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Ready]:
+    """Interpreters that have SGLang imported, all started at once: the argument has a python for each version."""
+    with ExitStack() as stack:
+        servers = {}
+        found = {}
+        for version, python in releases_of.items():
+            socket = str(folder / version)
+            own = {**ENVIRONMENT, **(environment or {}), "STANDIN_VERSION": version}
+            command = [python, warm.__file__, "serve", socket]
+            server = stack.enter_context(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True))
+            stack.callback(server.terminate)
+            servers[version] = server
+            found[version] = Release(version, python, socket)
+        yield Ready(found, servers)
+
+
+class Ready(Mapping[str, Release]):
+    """Those interpreters by version; looking one up waits until it is ready."""
+
+    def __init__(self, found: Mapping[str, Release], servers: Mapping[str, subprocess.Popen[str]]) -> None:
+        self._found = found
+        self._waiting = dict(servers)
+
+    def __getitem__(self, version: str) -> Release:
+        server = self._waiting.pop(version, None)
+        assert server is None or server.stdout.readline() == "ready\n"
+        return self._found[version]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 def pytest_report_header() -> str:
     """Say what is tested, and what cannot be."""
-    lines = []
-    for version in releases.releases():
-        reason = BUILD / f"{version}.unavailable"
-        lines.append(f"{version} (skipped: {reason.read_text()})" if reason.exists() else version)
+    reasons = {version: unavailable(version) for version in releases.releases()}
+    lines = [f"{version} (skipped: {reason})" if reason else version for version, reason in reasons.items()]
     return "sglang: " + ", ".join(lines)
 
 
+@pytest.fixture(scope="session")
+def all_releases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
+    """The releases that some test needs."""
+    wanted = {item.callspec.params.get("release") for item in request.session.items if hasattr(item, "callspec")}
+    pythons = {
+        version: str(releases.interpreter(BUILD / version))
+        for version in releases.releases()
+        if version in wanted and not unavailable(version)
+    }
+    with started(pythons, tmp_path_factory.mktemp("warm")) as servers:
+        yield servers
+
+
 @pytest.fixture(scope="session", params=list(releases.releases()))
-def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+def release(request: pytest.FixtureRequest, all_releases: Ready) -> Release:
     """Each release in turn."""
     version = request.param
-    reason = BUILD / f"{version}.unavailable"
-    if reason.exists():
-        pytest.skip(f"sglang {version}: {reason.read_text()}")
-    python = str(releases.interpreter(BUILD / version))
-    socket = str(tmp_path_factory.mktemp("warm") / "socket")
-    command = [python, warm.__file__, "serve", socket]
-    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout.readline() == "ready\n"
-            yield Release(version, python, socket)
-        finally:
-            server.terminate()
+    if reason := unavailable(version):
+        pytest.skip(f"sglang {version}: {reason}")
+    return all_releases[version]
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def install_shared(folder: Path) -> None:
     try:
         pip(folder, *options)
     except Unavailable:
-        pip(folder, *options, "--index-url", CPU_BUILDS, "--retries", "1")
+        pip(folder, *options, "--index-url", CPU_BUILDS, "--retries", "1", "--timeout", "15")
     pip(folder, "install", "--quiet", "--no-compile", "--prefer-binary", "--requirement", str(SHARED))
     finish(folder, state)
 
@@ -158,4 +158,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]).resolve()))

@@ -18,6 +18,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_prob
 WITHOUT_NETWORK = ["unshare", "--net"]
 
 
+# One is enough: what is kept warm begins as a new interpreter too.
+@pytest.mark.parametrize("release", list(releases.releases())[-1:], indirect=True)
 def test_a_new_interpreter_without_a_network_says_the_same(release, models, capsys):
     """Nothing but the local folders of the models is needed; the time is printed."""
     isolated = shutil.which("unshare") and not subprocess.run([*WITHOUT_NETWORK, "true"], check=False).returncode

@@ -1,18 +1,20 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""sglang_preflight with the real parser: no configuration that dies or silently differs passes without a word."""
+"""What the releases make of configurations, and that no preflight lets one pass in silence that dies or differs.
+
+Both in one test, since a question takes its time: the parser's answer is taken from the preflight where that asks.
+"""
 
 from __future__ import annotations
 
-import functools
 import socket
 from types import SimpleNamespace
 
 import pytest
-from cases import CASES, FIELDS, expected
+from cases import CASES, EXPECTED, FIELDS, expected
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuIdentity, GpuReading
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import run_probe
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ACCEPTED, REFUSED, run_probe
 from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight
 
 
@@ -33,16 +35,22 @@ class Gpus:
 
 @pytest.fixture
 def preflight(run_module, release, models, tmp_path, monkeypatch):
-    """Run the module on a case; the call returns (exit status, result)."""
+    """Run the module on a case; the call returns (exit status, result, the parser's answers)."""
+    answers = []
+
+    def probe(*arguments, **options):
+        answers.append(run_probe(*arguments, wrap=release.wrap, **options))
+        return answers[-1]
+
     monkeypatch.setattr(sglang_preflight, "open_session", lambda *_arguments: Gpus())
-    monkeypatch.setattr(sglang_preflight, "run_probe", functools.partial(run_probe, wrap=release.wrap))
+    monkeypatch.setattr(sglang_preflight, "run_probe", probe)
 
     def run(case, **more):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         folders = {name: str(tmp_path / name) for name in ("state_dir", "run_dir", "etc_dir", "unit_dir")}
         options = {name: models.get(value, value) for name, value in case.options.items()}
-        return run_module(
+        code, result = run_module(
             sglang_preflight,
             {
                 **folders,
@@ -51,12 +59,14 @@ def preflight(run_module, release, models, tmp_path, monkeypatch):
                 "model_path": models["TARGET"],
                 "port": port,
                 "parser": "required",
-                "environment": case.environment,
+                # A home of its own, whose caches are soon looked through.
+                "environment": {"HOME": str(tmp_path), **case.environment},
                 "extra_args": [models.get(word, word) for word in case.extra],
                 **options,
                 **more,
             },
         )
+        return code, result, answers
 
     return run
 
@@ -92,10 +102,32 @@ def applies(table, name, release):
     return text if since <= release.numbers and (until is None or release.numbers < until) else ""
 
 
+def test_every_case_has_its_result():
+    assert list(CASES) == list(EXPECTED)
+
+
+def check_answer(answer, wanted, release):
+    """What the release itself makes of it."""
+    assert answer.version == release.version
+    if isinstance(wanted, str):
+        assert answer.status == REFUSED, answer
+        assert answer.message.startswith(wanted)
+        return
+    assert answer.status == ACCEPTED, answer
+    # The oldest has no adaptive speculation at all.
+    found = {"speculative_adaptive": False, **answer.fields}
+    assert tuple(found[field] for field in FIELDS) == wanted
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_that_dies_or_differs_passes_in_silence(preflight, release, name):
-    code, result = preflight(CASES[name])
+def test_nothing_that_dies_or_differs_passes_in_silence(preflight, release, models, name):
+    case = CASES[name]
+    code, result, answers = preflight(case)
+    if name in WRITTEN_AS or not answers:
+        check_answer(release.ask(case.argv(models), case.environment), expected(name, release.numbers), release)
     wanted = expected(WRITTEN_AS.get(name, name), release.numbers)
+    if answers:
+        check_answer(answers[0], wanted, release)
     refusal = applies(OWN_REFUSALS, name, release)
     if isinstance(wanted, str) or refusal:
         assert (code, result["failed"]) == (1, True)
@@ -111,5 +143,13 @@ def test_nothing_that_dies_or_differs_passes_in_silence(preflight, release, name
 
 
 def test_the_limit_on_requests_that_comes_with_speculation_is_mentioned(preflight):
-    _code, result = preflight(CASES["3/1/4"])
+    _code, result, _answers = preflight(CASES["3/1/4"])
     assert any("at most 48 requests" in check["message"] for check in result["checks"])
+
+
+def test_a_host_without_a_gpu_is_refused_unless_a_device_is_named(release, models):
+    """Which is why the probe names one; that the host really has one is for other checks to say."""
+    bare = release.ask(CASES["no speculation"].argv(models))
+    assert bare.assumed_device and bare.fields["device"] == "cuda"
+    own = release.ask([*CASES["no speculation"].argv(models), "--device", "cpu"])
+    assert not own.assumed_device and own.fields["device"] == "cpu"

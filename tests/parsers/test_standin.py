@@ -8,15 +8,11 @@ import sys
 
 import pytest
 from cases import CASES, FIELDS, expected
-from conftest import ENVIRONMENT, PATIENCE, TESTS
+from conftest import TESTS, started
+from releases import releases
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.effective import effective_from_parser
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import (
-    ACCEPTED,
-    REFUSED,
-    ProbeResult,
-    run_probe,
-)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ACCEPTED, REFUSED
 
 # What the stand-in does not model: an algorithm that nobody simulates.
 NOT_MODELLED = {"UNO"}
@@ -28,16 +24,18 @@ FOR_ALL_RELEASES = {
 OTHER_VALUES = {"mm_feature_transport"}
 
 
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory):
+    """The stand-in for every release."""
+    environment = {"PYTHONPATH": str(TESTS / "simulator" / "sglang_standin"), "PYTHONDONTWRITEBYTECODE": "1"}
+    with started(dict.fromkeys(releases(), sys.executable), tmp_path_factory.mktemp("stand-in"), environment) as found:
+        yield found
+
+
 @pytest.fixture
-def stand_in(release):
+def stand_in(release, stand_ins):
     """Ask the stand-in for the same release."""
-
-    def ask(argv, environment) -> ProbeResult:
-        folder = str(TESTS / "simulator" / "sglang_standin")
-        own = {"PYTHONPATH": folder, "STANDIN_VERSION": release.version, "PYTHONDONTWRITEBYTECODE": "1"}
-        return run_probe(sys.executable, argv, {**ENVIRONMENT, **environment, **own}, PATIENCE)
-
-    return ask
+    return stand_ins[release.version].ask
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_MODELLED])

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -303,19 +304,38 @@ def test_leftovers_of_a_crash_are_told_apart_by_evidence(server, shared):
     assert found(result, linked) is None and linked.is_symlink() and sock.exists()
 
 
-def test_what_a_neighbour_of_the_same_user_may_have_made_stays(server, host, shared, tmp_path):
-    old = leave(shared["shm"], "sgl_shm_old")
+def test_what_a_neighbour_of_the_same_user_may_be_about_to_use_stays(server, host, shared, tmp_path):
     with simulated_server(host, tmp_path / "beside") as beside:
         beside.environment.update(server.environment)
         up(beside, gpus=["1"])
-        fresh = leave(shared["shm"], "sgl_shm_fresh", age=0.0)
-        theirs = set(shared["shm"].iterdir()) - {old, fresh}
+        theirs = set(shared["shm"].iterdir())
+        fresh = leave(shared["shm"], "sglang_loads_fresh.shm", age=0.0)
         up(server, gpus=["0"])
         result = succeeded(stop(server, grace=0))
-        assert found(result, old)[0] == "removed"
         action, reason = found(result, fresh)
         assert action == "kept" and "another server of this user" in reason
         assert all(path.exists() for path in theirs) and beside.generate() == 200
+
+
+@pytest.mark.sglang_case(3, "beside a neighbour")
+def test_a_crash_loop_beside_a_neighbour_of_the_same_user_ends(server, host, shared, tmp_path):
+    """What a killed server left is newer than the neighbour, and nobody uses it."""
+    with simulated_server(host, tmp_path / "beside") as beside:
+        beside.environment.update(server.environment)
+        up(beside, gpus=["1"])
+        theirs = set(shared["shm"].iterdir())
+        pid = up(server, gpus=["0"], behaviour={"refuse_stale_segments": True})
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), 10)
+        left = [path for path in set(shared["shm"].iterdir()) - theirs if path.name.startswith("sglang_loads_")]
+        assert left
+        for path in left:
+            # Two minutes later; the neighbour was started before.
+            os.utime(path, (time.time() - 120, time.time() - 120))
+        result = succeeded(stop(server))
+        assert [found(result, path)[0] for path in left] == ["removed"] * len(left)
+        assert all(path.exists() for path in theirs) and beside.generate() == 200
+        up(server, gpus=["0"], behaviour={"refuse_stale_segments": True})
 
 
 def test_leftovers_may_be_left(server, shared):
@@ -621,3 +641,12 @@ def test_a_unit_older_than_its_release_is_no_start_of_that_release(unit, server)
     result = unit.start()
     assert result["failed"] and "PID %d" % pid in result["msg"] and "Stop it first" in result["msg"]
     succeeded(stop(server))
+
+
+def test_a_server_is_not_started_a_second_time_by_another_manager(unit, server):
+    unit.deploy()
+    pid = succeeded(unit.start())["process"]["pid"]
+    result = unit.start(manager="process")
+    assert result["failed"] and "by the manager systemd (PID %d): stop it first" % pid in result["msg"]
+    succeeded(stop(server))
+    assert not is_alive(pid)

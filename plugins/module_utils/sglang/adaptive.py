@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import Settings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, warning
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.gpu_assignment import attention_dp
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import version_tuple
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.speculation import DEFAULT_MAX_RUNNING_REQUESTS
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.speculative_options import (
@@ -91,8 +92,7 @@ def _check_settings(settings: Settings, version: str) -> List[Check]:
 
 def _conflicts(settings: Settings) -> List[Tuple[str, str]]:
     found = [(option, what) for option, what in _CONFLICTS if settings.extra_value(option) is not None]
-    size = settings.extra_value("--attn-dp-size", "--attention-dp-size")
-    if settings.extra_value("--enable-dp-attention") is not None or (isinstance(size, int) and size > 1):
+    if attention_dp(settings):
         found.append(("--enable-dp-attention, --attn-dp-size", "attention-DP"))
     if settings.pp_size > 1:
         found.append((f"pp_size {settings.pp_size}", "pipeline parallelism"))

@@ -199,10 +199,13 @@ def requested_fields(settings: Settings) -> Dict[str, Any]:
     requested["speculative_algorithm"] = settings.speculative_algorithm
     for name, value in settings.speculative_options.items():
         requested[speculative_options.PREFIX + name] = speculative_options.requested_value(value)
-    for option in settings.extra_options:
-        if option.name.startswith("--") and option.name != "--config" and not is_secret_argument(option.name):
-            requested.setdefault(option.field, option.value)
-    return requested
+    # Of an option that is given again, SGLang takes the last one.
+    extra = {
+        option.field: option.value
+        for option in settings.extra_options
+        if option.name.startswith("--") and option.name != "--config" and not is_secret_argument(option.name)
+    }
+    return {**requested, **{name: value for name, value in extra.items() if name not in requested}}
 
 
 def structured_option(option: str) -> str:

@@ -12,6 +12,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction i
     REDACTED,
     is_secret_argument,
     is_secret_variable,
+    shown_variable,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 
@@ -99,7 +100,7 @@ def _secrets(release: Release) -> _Parts:
 
 def _environment(release: Release) -> _Parts:
     return [
-        (f"environment {name}", value, _HIDDEN if is_secret_variable(name) else (value or '""'))
+        (f"environment {name}", value, _HIDDEN if is_secret_variable(name) else (shown_variable(name, value) or '""'))
         for name, value in sorted(release.environment.items())
     ]
 
@@ -143,8 +144,7 @@ def _text(release: Release) -> str:
         lines.append("  " + " ".join(shown))
     lines += [f"  --{name} {REDACTED}" for name in sorted(release.secret_args)]
     lines += [
-        f"environment {name}={REDACTED if is_secret_variable(name) else value}"
-        for name, value in sorted(release.environment.items())
+        f"environment {name}={shown_variable(name, value)}" for name, value in sorted(release.environment.items())
     ]
     others: Sequence[Callable[[Release], _Parts]] = (_container, _patches, _plain)
     lines += [f"{name} {shown}".rstrip() for parts in others for name, _value, shown in parts(release)]

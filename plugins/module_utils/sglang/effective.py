@@ -83,7 +83,7 @@ def adjusted_fields(requested: Mapping[str, Any], effective: Mapping[str, Any]) 
         for name, value in sorted(requested.items())
         if name in effective
         and not same_value(value, effective[name])
-        and not _means(name, value, effective[name])
+        and not means(name, value, effective[name])
         and not moved(name, value, effective)
     }
 
@@ -93,7 +93,8 @@ def moved(name: str, asked: Any, effective: Mapping[str, Any]) -> bool:
     return name == "dp_size" and effective.get(name) == 1 and effective.get("attn_dp_size") == asked
 
 
-def _means(name: str, asked: Any, got: Any) -> bool:
+def means(name: str, asked: Any, got: Any) -> bool:
+    """Whether SGLang turned a value into another one that means just that."""
     return isinstance(asked, str) and (name, asked) in _MEANS and _MEANS[name, asked] == got
 
 

@@ -24,15 +24,16 @@ def expected_status(version: str) -> Optional[int]:
     return 0 if numbers >= _ENDS_WITH_ZERO else _SIGKILL
 
 
-def judge(status: Optional[int], version: str, had_to_be_killed: bool) -> Tuple[Optional[bool], str]:
+def judge(status: Optional[int], version: str, had_to_be_killed: bool, limit: str = "") -> Tuple[Optional[bool], str]:
     """Whether the end was an orderly one (None: that cannot be told), and a warning where it was not.
 
-    status is as in a shell, 128 + N after signal N; None where nobody could ask for it.
+    status is as in a shell, 128 + N after signal N; None where nobody could ask for it.  limit is the option
+    that cut it off, "" for grace.
     """
     if had_to_be_killed:
         return False, (
             "The server did not end by itself in the time it was given and was killed: requests may have been cut off. "
-            "Give it more with grace, or look at its log."
+            "Give it more with %s, or look at its log." % (limit or "grace")
         )
     if status is None:
         return None, ""

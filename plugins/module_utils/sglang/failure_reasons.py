@@ -65,7 +65,7 @@ _RULES: Tuple[_Rule, ...] = (
         "draft_mismatch",
         r"size mismatch for |<start>.*(?:shape mismatch|mat1 and mat2 shapes cannot be multiplied)"
         r"|aux[_ ]hidden[_ ]states?.*(?:mismatch|expected|shape)|(?:mismatch|expected|shape).*aux[_ ]hidden[_ ]states?"
-        r"|eagle.*layer.?ids?.*(?:mismatch|out of range)",
+        r"|eagle.{0,200}layer.?ids?.{0,200}(?:mismatch|out of range)",
         "The draft model does not fit the target model.",
         "Use the draft model that was trained for exactly this target, with its hidden size and layers.",
     ),
@@ -173,8 +173,14 @@ _RULES: Tuple[_Rule, ...] = (
 
 _KILLED = next(rule for rule in _RULES if rule.code == "killed")
 
+# What is read of the two ends of a long line (characters).  Users' texts may be logged, and a pattern with several
+# gaps would search them for hours.
+_END = 500
+
 # SGLang prints all its arguments on one line, which would match nearly anything.
 _NOT_A_CAUSE = re.compile(r"server_args=|ServerArgs\(")
+# What a server says before it ends itself because one of its workers asked for that.
+_CHILD_FAILED = re.compile(r"\bsigquit received\b|\breceived sigquit\b|hit an exception", re.IGNORECASE)
 _EXCEPTION = re.compile(
     _START + r"(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b|AssertionError|Fatal Python error)"
 )
@@ -186,19 +192,21 @@ def classify(lines: Sequence[str], exit_status: Optional[int] = None, killed: bo
     exit_status is the one of the server's main process where it is known (137 and -9 mean SIGKILL);
     killed says that the manager knows of a SIGKILL or of the kernel's out-of-memory killer.
     """
-    candidates = [line for line in lines if line.strip() and not _NOT_A_CAUSE.search(line)]
+    candidates = [_ends(line) for line in lines if line.strip() and not _NOT_A_CAUSE.search(line)]
     for rule in _RULES:
         for line in candidates:
             if rule.pattern.search(line):
                 return FailureReason(rule.code, rule.sentence, rule.remedy, line.strip())
-    if killed or exit_status in _KILLED_STATUSES:
+    exception = _last_exception(candidates)
+    # A server of which a worker fails may end itself by SIGKILL: then nobody else has killed it.
+    by_itself = exception and any(_CHILD_FAILED.search(line) for line in candidates)
+    if (killed or exit_status in _KILLED_STATUSES) and not by_itself:
         return FailureReason(_KILLED.code, _KILLED.sentence, _KILLED.remedy)
-    return FailureReason(
-        "unknown",
-        "The log shows no cause that is known here.",
-        "Read the end of the log.",
-        _last_exception(candidates),
-    )
+    return FailureReason("unknown", "The log shows no cause that is known here.", "Read the end of the log.", exception)
+
+
+def _ends(line: str) -> str:
+    return line if len(line) <= 2 * _END else "%s ... %s" % (line[:_END], line[-_END:])
 
 
 def _last_exception(lines: Sequence[str]) -> str:

@@ -58,7 +58,8 @@ def _whole(settings: Settings, option: str, default: int) -> int:
 
 def attention_dp(settings: Settings) -> bool:
     """Whether the data-parallel replicas share their GPUs and split the attention."""
-    return settings.extra_value("--enable-dp-attention", "--attn-dp-size") is not None
+    size = settings.extra_value("--attn-dp-size", "--attention-dp-size")
+    return settings.extra_value("--enable-dp-attention") is not None or (isinstance(size, int) and size > 1)
 
 
 def _replicas(settings: Settings) -> int:

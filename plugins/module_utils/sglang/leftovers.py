@@ -7,16 +7,17 @@ loop.  A segment that somebody still uses must stay.  What may be removed is dec
 
 used      a process of the instance had it mapped or open right before the stop
 dead PID  its name has the PID of a process that is gone
-own name  only SGLang calls files so, its owner is the server's user, it is older than the stop, and
-          no other server of this user could have made it
+own name  only SGLang calls files so, and its owner is the server's user
 
-In every case no live process of the host may map it or have it open.
+In every case no live process of the host may map it or have it open.  Without the first evidence it must
+be older than the stop; with the last one alone, where another server of this user runs, so old that this one
+would have mapped it if it were its own.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system import shared_files
@@ -31,7 +32,9 @@ KEPT = "kept"
 WOULD_REMOVE = "would_remove"
 
 # Nobody but SGLang uses these names.
-_OWN = re.compile(r"multi_tokenizer_args_(?P<pid>\d+)|sglang_loads_.*\.shm|sgl_shm_.*|sglang_host_pool_.*")
+_OWN = re.compile(r"multi_tokenizer_args_\d+|sglang_loads_.*\.shm|sgl_shm_.*|sglang_host_pool_.*")
+# Those that tell who made them.
+_WITH_PID = re.compile(r"multi_tokenizer_args_(\d+)|sgl_shm_.+_(\d+)_[0-9a-f]+")
 # Those of NCCL and CUDA, which other programs use as well, and leave behind too.
 _OF_LIBRARIES = re.compile(r"nccl-.*|cuda\.shm\..*")
 # Names that any program may use: they are looked at only where the server had them open.
@@ -40,6 +43,8 @@ _IN_SHARED_MEMORY = re.compile("|".join(pattern.pattern for pattern in (_OWN, _O
 # Sockets that the server's processes talk through.
 _IN_TEMPORARY = re.compile(r"tmp[a-z0-9_]{6,}")
 
+# A server maps what it makes at once, and keeps that; so long it may take until another one of it has (seconds).
+_UNMAPPED_AT_MOST = 60.0
 # A crash loop leaves thousands; so many are removed after one more look at all processes.
 _BATCH = 200
 
@@ -69,16 +74,17 @@ class Scene:
     """What is known beside the files.
 
     used: the files that the instance used right before the stop; uid: the server's user, None unknown;
-    stopped_at: when the stop began (seconds since the epoch); others_since: when the oldest other server of
-    this user was started that still runs (the same, None without any); live_pids: of all live processes,
-    also as they are numbered inside containers.
+    stopped_at: when the stop began (seconds since the epoch); others: whether another server of this user
+    runs; live_pids: of all live processes, also as they are numbered inside containers; ending: PIDs that
+    the stop would end, where it is only rehearsed.
     """
 
     used: Set[Identity]
     uid: Optional[int]
     stopped_at: float
-    others_since: Optional[float]
+    others: bool
     live_pids: Set[int]
+    ending: Set[int] = field(default_factory=set)
 
 
 class Leftovers:
@@ -151,7 +157,7 @@ def _is_candidate(file: SharedFile, scene: Scene) -> bool:
 
 def _judge(file: SharedFile, scene: Scene, look: Look, name_of: Callable[[int], str]) -> Tuple[str, str]:
     """Why a file is kept ("" where it may go), and why it may go."""
-    users = look.users.get(file.path)
+    users = [pid for pid in look.users.get(file.path, ()) if pid not in scene.ending]
     if users:
         return _in_use(users, name_of), ""
     if look.blind:
@@ -164,17 +170,22 @@ def _judge(file: SharedFile, scene: Scene, look: Look, name_of: Callable[[int], 
         return "whose it is cannot be told: the server's user is not known", ""
     if file.modified >= scene.stopped_at:
         return "it is newer than this stop", ""
-    own = _OWN.fullmatch(file.name)
-    if own is None:
+    if _OWN.fullmatch(file.name) is None:
         return "no live process uses it, but nothing shows whose it was: remove it with rm if you know", ""
-    pid = own.group("pid")
-    if pid is not None:
-        if int(pid) in scene.live_pids:
-            return "its name has the PID %s of a live process" % pid, ""
-        return "", "the process %s of its name is gone, and no live process uses it" % pid
-    if scene.others_since is not None and file.modified >= scene.others_since:
-        return "another server of this user runs that may have made it", ""
+    pid = _maker(file.name)
+    if pid in scene.live_pids:
+        return "its name has the PID %d of a live process" % pid, ""
+    if pid:
+        return "", "the process %d of its name is gone, and no live process uses it" % pid
+    if scene.others and file.modified > scene.stopped_at - _UNMAPPED_AT_MOST:
+        return "another server of this user runs and may be about to use it: a stop in a minute removes it", ""
     return "", "only SGLang makes such files, this server's user did, and no live process uses it"
+
+
+def _maker(name: str) -> int:
+    """The PID of the process that made a file, by the file's name; 0 where it does not tell."""
+    match = _WITH_PID.fullmatch(name)
+    return int(match.group(1) or match.group(2)) if match is not None else 0
 
 
 def _in_use(users: Sequence[int], name_of: Callable[[int], str]) -> str:

@@ -128,6 +128,7 @@ class UnitProcess(MainProcess):
         self._container = container
         self._state: Optional[UnitState] = None
         self._invocation = ""
+        self._inside = ""
 
     def look(self) -> ProcessStatus:
         if self._alive() and self.identity is not None and self._state is not None:
@@ -169,8 +170,10 @@ class UnitProcess(MainProcess):
         if super().owns(process):
             return True
         group = self._state.control_group if self._state is not None else ""
-        inside = self._container() if self._container is not None and process.container is not None else ""
-        claim = Claim(unit=self._name, group=group, container=inside)
+        if self._container is not None and process.container is not None and not self._inside:
+            # Another container means another main process of the unit, so the engine need not be asked each time.
+            self._inside = self._container()
+        claim = Claim(unit=self._name, group=group, container=self._inside)
         return Ownership(claim, self._procfs).owns(process)
 
     def log(self, secrets: Iterable[str]) -> List[str]:
@@ -206,7 +209,10 @@ def port_owner(server: MainProcess, host: str, port: int, procfs: ProcFs) -> Por
     """Whether it is the server that listens on an address and port of this host."""
     address = probe_host(host)
     foreign = ""
-    for listener in procfs.listeners(port):
+    listeners = procfs.listeners(port)
+    # Who listens on exactly this address gets the connections before those who listen on all.
+    exact = [listener for listener in listeners if listener.address == address]
+    for listener in exact or listeners:
         # A socket on another address of this host is nobody's business; names cannot be told apart.
         if _is_address(address) and listener.address != address and listener.address not in _ALL:
             continue

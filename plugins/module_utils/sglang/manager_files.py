@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Iterable, List, Optional
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_run import client_environment
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import read_text
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import read_text, user_id
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_unit import (
@@ -69,15 +69,24 @@ def outdated(files: List[ManagerFile]) -> List[ManagerFile]:
 
 
 def _is_current(item: ManagerFile) -> bool:
-    return read_text(item.path) == item.text and (item.path.stat().st_mode & 0o777) == item.mode
+    if read_text(item.path) != item.text:
+        return False
+    status = item.path.stat()
+    # Another user than before must be able to read it.
+    owned = not item.owner or status.st_uid == user_id(item.owner)
+    return owned and (status.st_mode & 0o777) == item.mode
 
 
 def obsolete(release: Release, paths: InstancePaths) -> List[Path]:
-    """Our file of secret arguments where the release has none: a key must not outlive its use."""
-    if release.secret_args:
-        return []
-    present = read_text(paths.secret_args_file)
-    return [paths.secret_args_file] if present is not None and is_ours(present) else []
+    """Our files that the release has no use for: a key must not outlive its use, nor a unit start the old server."""
+    needed = managed_paths(paths, release.manager, bool(release.secret_args))
+    candidates = [path for path in managed_paths(paths, SYSTEMD, True) if path not in needed]
+    found = [path for path in candidates if is_ours(read_text(path) or "")]
+    # What "systemctl enable" made: it would start the unit at boot.
+    enabled = paths.unit_file.parent / "multi-user.target.wants" / paths.unit_name
+    if paths.unit_file in found and enabled.is_symlink():
+        found.insert(0, enabled)
+    return found
 
 
 def managed_paths(paths: InstancePaths, manager: str, secret_args: bool) -> List[Path]:

@@ -167,7 +167,13 @@ def _check_target(
     patch: Patch, there: Optional[FoundFile], current: Sequence[Mapping[str, Any]], instance: str
 ) -> List[Check]:
     if there is None:
-        return [warning(_NAME, f"patches: {patch.target} was not looked at, since SGLang could not be asked.")]
+        return [
+            failed(
+                _NAME,
+                f"patches: it is not known where {patch.target} lies, since SGLang was not asked: a patch needs "
+                "parser=auto or required, and an SGLang that can be imported.",
+            )
+        ]
     ours = [entry for entry in current if _same_file(entry, patch.target, there.path)]
     for entry in ours:
         others = sorted(set(entry.get("wanted_by") or {}) - {instance})

@@ -100,7 +100,7 @@ def run_preflight(request: Request, host: Host) -> Outcome:
     checks += others.checks
 
     usable = not failures(basics + check_environment(request.environment, ""))
-    answer = ask_parser(request, host, python, environment) if usable else None
+    answer = ask_parser(request, host, python, environment, assignment.uuids) if usable else None
     version = answer.version if answer is not None else ""
     requested, effective = fields_of(request, answer)
     checks += judge(answer, request)
@@ -161,6 +161,15 @@ def _check_numbers(settings: Settings) -> List[Check]:
     fraction = settings.mem_fraction_static
     if fraction is not None and not 0 < fraction < 1:
         found.append(failed("options", f"mem_fraction_static is {fraction:g}: it must lie between 0 and 1."))
+    nodes = settings.extra_value("--nnodes")
+    if isinstance(nodes, int) and nodes > 1 and settings.extra_value("--dist-init-addr", "--nccl-init-addr") is None:
+        found.append(
+            failed(
+                "options",
+                f"--nnodes {nodes} in extra_args without --dist-init-addr: the nodes would wait for each other without "
+                "end. Add --dist-init-addr with the address of rank 0 and a free port.",
+            )
+        )
     if settings.served_model_name is not None and ":" in settings.served_model_name:
         found.append(failed("options", f"served_model_name {settings.served_model_name!r} must not contain ':'."))
     return found

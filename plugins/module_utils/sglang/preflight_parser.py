@@ -48,11 +48,18 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.speculation
 )
 
 _NAME = "parser"
+_SKIP = "set parser to skip"
 _WITHOUT = "Set parser to skip to do without it."
 
 
-def ask_parser(request: Request, host: Host, python: str, environment: Mapping[str, str]) -> Optional[ProbeResult]:
-    """Ask it, in the container where there is one; None where it is not to be asked."""
+def ask_parser(
+    request: Request, host: Host, python: str, environment: Mapping[str, str], gpus: Sequence[str]
+) -> Optional[ProbeResult]:
+    """Ask it, in the container where there is one; None where it is not to be asked.
+
+    gpus are the UUIDs of those that the server will use.  A container is given them too: without a GPU, SGLang
+    refuses what only certain GPUs can do.
+    """
     if request.parser == SKIP:
         return None
     settings = request.settings
@@ -68,7 +75,7 @@ def ask_parser(request: Request, host: Host, python: str, environment: Mapping[s
         user = request.user
 
         def wrap(words: List[str], variables: Mapping[str, str]) -> List[str]:
-            return probe_words(container, (), variables, words[0], user=user)
+            return probe_words(container, (), variables, words[0], gpus, user)
 
         options["wrap"] = wrap
     try:
@@ -92,7 +99,8 @@ def judge(answer: Optional[ProbeResult], request: Request) -> List[Check]:
     if answer.status == parser_probe.ACCEPTED:
         return [ok(_NAME, f"SGLang {answer.version} accepts the arguments.")]
     if answer.status == parser_probe.REFUSED:
-        return [failed(_NAME, f"SGLang {answer.version} refuses the arguments: {message}")]
+        unseen = f" It saw no GPU: where that is why, {_SKIP}." if answer.assumed_device else ""
+        return [failed(_NAME, f"SGLang {answer.version} refuses the arguments: {message}{unseen}")]
     if answer.status == parser_probe.NO_SGLANG and _launches_sglang(request.launch):
         return [failed(_NAME, f"python: {request.python} has no SGLang ({message}): give the interpreter that has it.")]
     if answer.status in (parser_probe.NO_SGLANG, parser_probe.NO_PARSER):

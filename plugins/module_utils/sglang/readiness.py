@@ -53,6 +53,13 @@ _REMEMBERED = 5
 _MOST_PHASES = 40
 # A log that was quiet for so long is worth a word when the time is over (seconds).
 _SILENT = 60.0
+# At least so long is paused after a bad answer of a server that was ready, twice as long after each further one
+# (seconds): one that refuses because its queue is full needs more than a moment.
+_FIRST_PATIENCE = 1.0
+# So many times as long for a server that was up before: others may stand in its queue.
+_BUSY_PATIENCE = 4.0
+# How long a server whose main process lives may stop listening: one that goes down may take long to end (seconds).
+_CLOSED = 30.0
 
 
 @dataclass(frozen=True)
@@ -202,6 +209,8 @@ class Journal:
 class Waiter:
     """Waits for one server.  All its methods raise NotReady, and StillWaiting where the wait is done in parts.
 
+    was_up says that the server answered as a ready one at once.
+
     inspect tells how the main process is; claimed_by says who listens on the port instead of this
     server ("" if it is this server, or nobody can tell).  remote: another host is asked than the one
     whose process is watched, so that a broken connection may mean that it is not up yet.
@@ -231,7 +240,8 @@ class Waiter:
         self._remote = remote
         self._part_began = clock()
         self._news = False
-        self._last_ok = False
+        # What nobody has asked yet in this part is no bad answer.
+        self._last_ok = True
         self.journal = Journal(clock, kept)
         self._deadline = self.journal.began + limits.timeout
         self._bad = kept.bad if kept is not None else 0
@@ -278,8 +288,9 @@ class Waiter:
             healthy = isinstance(answer, Answer) and answer.status == 200
             self._watch_log()
             if isinstance(answer, Refused) or (self._remote and isinstance(answer, Broken)):
-                # After it was up once, that it listens no more means that it is going down.
-                self._bad = self._bad + 1 if self.journal.listening else 0
+                if self.journal.listening:
+                    self._bad += 1
+                    self._check_closed()
             else:
                 if not self.journal.listening:
                     # An older server that still has the port would answer for the one that is loading.
@@ -293,10 +304,11 @@ class Waiter:
                 # 503 is the plain "not yet", and a busy server may be slow: only time decides about those.
                 expected = isinstance(answer, TimedOut) or (isinstance(answer, Answer) and answer.status == 503)
                 self._bad = 0 if expected else self._bad + 1
-            if not self._asked:
+            if not self._asked and not self.journal.listening:
+                # One that answers, if only 503, may have been up for long since.
                 self._check_restarts()
-                self._asked = True
-            if self._bad > TOLERATED:
+            self._asked = True
+            if self._bad > TOLERATED and not isinstance(answer, Refused):
                 self._check_process()
                 raise NotReady(
                     "unexpected_answer",
@@ -304,6 +316,18 @@ class Waiter:
                     % (self._client.address, _told(answer)),
                 )
             self._pause()
+
+    def _check_closed(self) -> None:
+        """After it was up once, that nobody listens any more means that the server is going down."""
+        if self._bad <= TOLERATED or self._bad * self._limits.interval < _CLOSED:
+            return
+        self._check_process()
+        raise NotReady(
+            "unexpected_answer",
+            "The server does not listen on %s any more although its main process lives: it seems to be going down. "
+            "See its log." % self._client.address,
+            in_log=True,
+        )
 
     # -- until it has generated
 
@@ -360,9 +384,14 @@ class Waiter:
         if count.requests < plan.requests:
             raise StillWaiting
 
+    @property
+    def _soak_timeout(self) -> float:
+        """Seconds for one request under load."""
+        return self._limits.request_timeout * (_BUSY_PATIENCE if self.was_up else 1.0)
+
     def _soak_once(self, prompt: str, tokens: int) -> SoakOutcome:
         """One request; runs in a thread of its own, so that it may only ask and tell."""
-        seconds = min(self._limits.request_timeout, max(self._deadline - self._clock(), 0.1))
+        seconds = min(self._soak_timeout, max(self._deadline - self._clock(), 0.1))
         try:
             answer = self._client.post("/generate", _payload(prompt, tokens), seconds)
             if answer.status != 200:
@@ -387,7 +416,7 @@ class Waiter:
                 "hangs_under_load",
                 under
                 + "of %d requests it has answered %d, and %d got no answer within %.4g s each; %d may. It hangs."
-                % (plan.requests, count.answered, count.timed_out, self._limits.request_timeout, plan.tolerated),
+                % (plan.requests, count.answered, count.timed_out, self._soak_timeout, plan.tolerated),
                 in_log=True,
             )
         raise NotReady(
@@ -407,7 +436,8 @@ class Waiter:
         """Take the phase of a server that nobody can ask from its log."""
         if self._log is not None and not self.journal.listening:
             phase = self._log.look(now).phase
-            if phase in LOADING:
+            # A part of a wait that has not read the log yet knows no better than the one before.
+            if self._log.read and phase in LOADING:
                 self._enter(phase)
 
     def look_at_log(self) -> None:
@@ -423,10 +453,10 @@ class Waiter:
     def _part_over(self, seconds: float) -> bool:
         return self._limits.return_after > 0 and self._clock() - self._part_began >= seconds
 
-    def _ask(self, request: Callable[[float], Answer]) -> Outcome:
+    def _ask(self, request: Callable[[float], Answer], times: int = 1) -> Outcome:
         left = max(self._deadline - self._clock(), 0.1)
         try:
-            answer = request(min(self._limits.request_timeout, left))
+            answer = request(min(self._limits.request_timeout * times, left))
         except HttpError as error:
             self._last_ok = False
             self.journal.note("%s: %s" % (self.journal.phase, error))
@@ -439,7 +469,9 @@ class Waiter:
         """Ask until 200; a few bad answers in a row are bridged, because a server may stumble once."""
         while True:
             self._check_process()
-            answer = self._ask(request)
+            # Whoever gives up and asks again stands at the end of the queue again.
+            times = 2**self._bad if self.was_up else 1
+            answer = self._ask(request, times)
             if isinstance(answer, Answer):
                 if answer.status == 200:
                     self._bad = 0
@@ -448,14 +480,19 @@ class Waiter:
             self._bad += 1
             if self._bad > TOLERATED:
                 break
-            self._pause()
+            patience = _FIRST_PATIENCE * 2 ** (self._bad - 1) * (_BUSY_PATIENCE if self.was_up else 1.0)
+            # What timed out has had its time.
+            self._pause(0.0 if isinstance(answer, TimedOut) else patience)
         # A process that has just died explains a broken connection better than the connection does.
         self._check_process()
         reason = "generation_failed" if path == "/generate" else "unexpected_answer"
         hint = "See its log."
         if isinstance(answer, TimedOut):
             reason = "generation_timeout" if path == "/generate" else "no_answer"
-            hint = "It hangs, or needs a larger request_timeout (%.4g s now)." % self._limits.request_timeout
+            hint = (
+                "It hangs, has more requests than it can serve, or needs a larger request_timeout (%.4g s now)."
+                % self._limits.request_timeout
+            )
         raise NotReady(
             reason,
             "/health of %s answered 200, but %s failed %d times in a row, last: %s. %s"
@@ -477,14 +514,14 @@ class Waiter:
                 % (path, self._client.address, answer.status, _excerpt(answer)),
             )
 
-    def _pause(self) -> None:
+    def _pause(self, least: float = 0.0) -> None:
         left = self._deadline - self._clock()
         if left <= 0:
             self._fail_late()
         # News is told sooner than that nothing has changed.
         if self._part_over(self._limits.return_after / 2 if self._news else self._limits.return_after):
             raise StillWaiting
-        self._sleep(min(self._limits.interval, left))
+        self._sleep(min(max(self._limits.interval, least), left))
 
     def _fail_late(self, further: str = "") -> None:
         """The time is over: say how far it got."""

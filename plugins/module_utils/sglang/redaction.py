@@ -15,6 +15,7 @@ REDACTED = "********"
 _VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 # Of SGLang's own options; "token" would hit --max-total-tokens and many more.
 _ARGUMENT = re.compile(r"api-key|password|passwd|secret|credential|auth-token|hf-token", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"(://[^\s/@:]*:)[^\s/@]+(?=@)")
 # Fields of /server_info that hold secrets although their names do not say so.
 _INFO_FIELDS = frozenset(["launch_command"])
 # Shorter values would blank out unrelated text, such as every "1".
@@ -67,7 +68,14 @@ def redact_argv(argv: Sequence[str]) -> List[str]:
 
 def redact_environment(environment: Mapping[str, Any]) -> Dict[str, Any]:
     """A copy of an environment in which the values of secret variables are replaced."""
-    return {name: REDACTED if is_secret_variable(name) else value for name, value in environment.items()}
+    return {name: shown_variable(name, value) for name, value in environment.items()}
+
+
+def shown_variable(name: str, value: Any) -> Any:
+    """The value of a variable for people: nothing of a secret, and no password of an address such as a proxy's."""
+    if is_secret_variable(name):
+        return REDACTED
+    return _PASSWORD_IN_URL.sub(r"\g<1>" + REDACTED, value) if isinstance(value, str) else value
 
 
 def redact_info(info: Mapping[str, Any]) -> Dict[str, Any]:

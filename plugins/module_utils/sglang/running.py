@@ -16,7 +16,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_s
     ContainerState,
     container_state,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import user_id
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import read_text, user_id
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     PROCESS,
     SYSTEMD,
@@ -34,6 +34,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_proc
     inspect,
     read_pid_file,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_unit import is_ours
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError, UnitState, read_unit
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
     ProcessIdentity,
@@ -107,6 +108,43 @@ def find_running(paths: InstancePaths, manager: str, procfs: ProcFs, run: Runner
     if manager == SYSTEMD:
         return _find_unit(paths, release, procfs, run)
     return _find_process(paths, release, procfs)
+
+
+def find_all(
+    paths: InstancePaths, manager: str, release: Optional[Release], procfs: ProcFs, run: Runner
+) -> List[Running]:
+    """The instance as each manager knows it that may run it, the one that was asked for first.
+
+    A configuration that changes the manager leaves the server to the one that started it.  Raises RunningError.
+    """
+    found = []
+    for name in _possible(paths, manager, release):
+        try:
+            found.append(find_running(paths, name, procfs, run))
+        except RunningError:
+            # A manager that is not there runs nothing; it matters only where it was asked for.
+            if name in (manager, PROCESS):
+                raise
+    return found
+
+
+def _possible(paths: InstancePaths, manager: str, release: Optional[Release]) -> List[str]:
+    managers = [manager]
+    if release is not None:
+        managers.append(release.manager)
+    if paths.pid_file.exists():
+        managers.append(PROCESS)
+    if has_unit(paths):
+        managers.append(SYSTEMD)
+    return list(dict.fromkeys(managers))
+
+
+def has_unit(paths: InstancePaths) -> bool:
+    """Whether there is a unit file of the instance that this collection wrote: another one is somebody else's."""
+    try:
+        return is_ours(read_text(paths.unit_file) or "")
+    except OSError:
+        return False
 
 
 def _find_unit(paths: InstancePaths, release: Optional[Release], procfs: ProcFs, run: Runner) -> Running:

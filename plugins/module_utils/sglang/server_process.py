@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A server as a process of its own: started in its own session, found again, and stopped.
+"""A server as a process of its own: started in its own session, and found again.
 
 The PID file says which process it is: PID, start time and boot, so that another process which got the
 same PID later is never taken for the server.  The workers of a server stay in its session, also after
@@ -18,10 +18,9 @@ import pwd
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder, write_text
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
@@ -30,7 +29,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs impo
     ProcessInfo,
     ProcFs,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome, end_processes
 
 # What a server gets from the environment of the one who starts it.  Everything else, proxies and the
 # variables of Ansible's own session above all, it gets only where the release says so.
@@ -38,8 +36,6 @@ _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "T
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOG_MODE = 0o640
 _PID_FILE_MODE = 0o644
-# Workers that fork while they are being killed need another round; a few are enough (each round kills all).
-_SESSION_ROUNDS = 5
 
 
 class ServerProcessError(Exception):
@@ -330,58 +326,6 @@ def inspect(record: Optional[PidRecord], procfs: ProcFs) -> Found:
     if present is not None and present != record.identity:
         return Found(record, stale="the PID %d belongs to a process started later" % record.pid)
     return Found(record, stale="the process %d has ended" % record.pid, leftovers=tuple(session_of(record, procfs)))
-
-
-# -- stopping
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One process that was dealt with; role is main or worker."""
-
-    process: ProcessInfo
-    role: str
-    outcome: Outcome
-
-
-def stop(
-    record: PidRecord,
-    grace: float,
-    kill_timeout: float,
-    procfs: ProcFs,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> List[Ended]:
-    """End a server and everything that is left of its session; one entry for each process signalled.
-
-    SIGTERM goes to the main process alone: SGLang finishes its running requests with its workers and
-    ends them itself.  After `grace` seconds the main process is killed; then its workers, because
-    nobody is left to end them.  Each killing takes at most `kill_timeout` seconds.
-    """
-    ended: List[Ended] = []
-    main = procfs.read(record.pid) if inspect(record, procfs).running else None
-    if main is not None and main.identity == record.identity:
-        outcome = end_processes([main.identity], grace, kill_timeout, procfs, clock=clock, sleep=sleep)[0]
-        ended.append(Ended(main, "main", outcome))
-        if outcome.error:
-            return ended  # it may not be signalled, so it still runs and needs its workers
-    survivors: Set[ProcessIdentity] = set()
-    for _round in range(_SESSION_ROUNDS):
-        members = [member for member in session_of(record, procfs) if member.identity not in survivors]
-        if not members:
-            break
-        outcomes = end_processes([m.identity for m in members], 0, kill_timeout, procfs, clock=clock, sleep=sleep)
-        for member, outcome in zip(members, outcomes):
-            if outcome.action == "survived":
-                survivors.add(member.identity)
-            if outcome.signals or outcome.action == "survived":
-                ended.append(Ended(member, "worker", outcome))
-    return ended
-
-
-def survivors_of(ended: Sequence[Ended]) -> List[Ended]:
-    """Those that would not end."""
-    return [item for item in ended if item.outcome.action == "survived"]
 
 
 def remove_pid_file(path: Path) -> None:

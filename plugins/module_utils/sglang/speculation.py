@@ -40,6 +40,24 @@ def implied_draft_tokens(settings: Settings) -> Optional[int]:
     return None if settings.speculative_num_steps is None else settings.speculative_num_steps + 1
 
 
+def _check_tree(settings: Settings, algorithm: str) -> List[Check]:
+    """More draft tokens than a tree has: SGLang cannot choose so many, and dies when it captures its graphs."""
+    steps, topk, tokens = (getattr(settings, name) for name in SPECULATIVE_NUMBERS)
+    if algorithm in _OWN_NUMBERS or None in (steps, topk, tokens) or steps < 1 or topk < 2:
+        return []
+    # The first step has topk candidates, each later one as many for each of topk; the token before them counts too.
+    most = int(topk + (steps - 1) * topk * topk + 1)
+    if tokens <= most:
+        return []
+    return [
+        failed(
+            _NAME,
+            f"speculative_num_draft_tokens is {tokens}, and speculative_num_steps {steps} with speculative_eagle_topk "
+            f"{topk} make a tree of {most}: the server would die after it has loaded the model. Give at most {most}.",
+        )
+    ]
+
+
 def check_speculation(settings: Settings) -> List[Check]:
     """All rules that need nothing but the settings."""
     algorithm = settings.speculative_algorithm
@@ -109,6 +127,7 @@ def _check_algorithm(settings: Settings, algorithm: str) -> List[Check]:
                 "with speculative_eagle_topk 1 it is the number of steps plus one.",
             )
         )
+    found += _check_tree(settings, algorithm)
     breadth = _ngram_breadth(settings)
     if algorithm == "NGRAM" and asked is not None and asked < breadth:
         found.append(

@@ -28,6 +28,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.phases impo
 LOG_INTERVAL = 5.0
 # What is shown of a line (characters).
 _LINE = 200
+# What is read of the end of a long line, where the newest bar stands (characters).
+_READ = 2000
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def progress_of(lines: Sequence[str]) -> StartProgress:
     """The progress that the cleaned lines of a log show."""
     leader = _leader(lines)
     phase, percent, loads = STARTING, None, 0  # type: str, Optional[int], int
-    for line in lines:
+    for line in (line[-_READ:] for line in lines):
         rank = _RANK.match(line)
         if rank and leader and rank.group(1) != leader:
             continue  # the ranks go side by side: one of them tells the whole story
@@ -121,7 +123,7 @@ class Seen:
 
 
 class LogWatch:
-    """Looks at the log of one server, not more often than it must."""
+    """Looks at the log of one server, not more often than it must; read says whether it has been read at all."""
 
     def __init__(
         self,
@@ -130,12 +132,13 @@ class LogWatch:
         interval: float = LOG_INTERVAL,
         seen: Optional[Seen] = None,
     ) -> None:
-        self._read = read
+        self._read_lines = read
         self._clock = clock
         self._interval = interval
         self._due = clock() + interval
         self.seen = seen or Seen("", clock())
         self.progress = StartProgress(line=seen.end if seen else "")
+        self.read = False
 
     @property
     def silent(self) -> float:
@@ -145,7 +148,8 @@ class LogWatch:
     def look(self, now: bool = False) -> StartProgress:
         """The progress as of the last look; with `now` it is looked anew in any case."""
         if now or self._clock() >= self._due:
-            lines = self._read()
+            lines = self._read_lines()
+            self.read = True
             self._due = self._clock() + self._interval
             self.progress = progress_of(lines)
             end = shorten(self.progress.line, _LINE)

@@ -12,26 +12,32 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail, server_process, unit_control
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang import (
+    log_tail,
+    server_process,
+    stopping,
+    unit_control,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.failure_reasons import classify
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.main_process import UnitProcess
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ownership import Member
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ownership import Claim, Member, Ownership
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ports import look_at_port
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import secrets_of
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, has_unit
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import Launch, PidRecord
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError, UnitState, read_unit
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner, name_processes
 
 _NOT_STARTED_AT_BOOT = frozenset(["disabled"])
+_MASKED = "masked"
 
 
 class StartError(Exception):
-    """A server that was not started, or died at once; results are what is known of that."""
+    """A server that was not started, or died at once; results are those of the module, as far as they are known."""
 
     def __init__(self, message: str, **results: Any) -> None:
         super().__init__(message)
@@ -62,6 +68,18 @@ def refuse_left_over(instance: str, running: Running) -> None:
 
 def _named(members: Sequence[Member]) -> str:
     return "PID " + name_processes([member.process for member in members])
+
+
+def refuse_other_manager(instance: str, others: Sequence[Running]) -> None:
+    """Raise StartError where another manager than the one that was asked for runs the server, or will."""
+    for other in others:
+        unit = other.state is not None and not other.state.idle
+        if other.process is None and not unit:
+            continue
+        raise StartError(
+            "%s runs already by the manager %s (%s): stop it first (state=stopped)."
+            % (instance, other.manager, "PID %d" % other.process.pid if other.process is not None else other.unit)
+        )
 
 
 def refuse_taken_port(release: Optional[Release], running: Running, procfs: ProcFs) -> None:
@@ -118,6 +136,7 @@ class ProcessStart:
 
     def _start(self, environment: Mapping[str, str], account: Any) -> None:
         paths, tools = self._paths, self._tools
+        self._have_no_unit_started_at_boot()
         make_folder(paths.log_file.parent)
         server_process.rotate_log(paths.log_file)
         child = server_process.spawn(self._launch, environment, account, paths.log_file)
@@ -133,22 +152,49 @@ class ProcessStart:
         try:
             server_process.write_pid_file(paths.pid_file, record)
         except OSError:
-            server_process.stop(record, 0, tools.kill_timeout, tools.procfs)
+            self._end(record)
             raise
         status = server_process.died_within(child, tools.watched, tools.clock, tools.sleep)
         if status is None:
             return
         # What it may have left in its session would be found by nobody later.
-        server_process.stop(record, 0, tools.kill_timeout, tools.procfs)
+        self._end(record)
         server_process.remove_pid_file(paths.pid_file)
         lines = log_tail.read_lines(str(paths.log_file), secrets_in(self._launch))
         why = classify(lines, status)
         raise StartError(
             "%s ended right after its start %s. %s" % (paths.instance, _ending(status), why.message()),
+            changed=True,
             reason=why.code,
             exit_status=status,
             log_tail=log_tail.tail(lines),
         )
+
+    def _end(self, record: PidRecord) -> None:
+        """Kill a server that was just started, with everything below it and in its session."""
+        procfs, run = self._tools.procfs, self._tools.run
+        claim = Claim(roots=(record.identity,), session=record.pid, session_since=record.start_ticks)
+        tools = stopping.Tools(procfs, run, self._tools.clock, self._tools.sleep)
+        limits = stopping.Limits(0, self._tools.kill_timeout)
+        stopping.stop(None, stopping.BySignal(tools), Ownership(claim, procfs).members, limits, tools)
+
+    def _have_no_unit_started_at_boot(self) -> None:
+        """The unit of an earlier release would bring that back with the next boot."""
+        if not has_unit(self._paths):
+            return
+        name, run = self._paths.unit_name, self._tools.run
+        try:
+            enabled = read_unit(name, run).file_state == "enabled"
+        except UnitError:
+            return  # where no systemd answers, none starts it
+        try:
+            if enabled:
+                unit_control.disable(name, run)
+        except UnitError as error:
+            raise StartError(
+                "%s was not started, because its unit would be started beside it with the next boot: %s. Remove %s."
+                % (self._paths.instance, error, self._paths.unit_file)
+            ) from None
 
 
 def _ending(status: int) -> str:
@@ -178,22 +224,30 @@ class UnitStart:
             return self._enable(state, act)
         refuse_left_over(self.paths.instance, running)
         refuse_taken_port(self.release, running, self.tools.procfs)
+        if state is not None and state.load == _MASKED:
+            raise StartError(_unusable(state))
         if not act:
             return True
         unit_control.reload(run)
         state = read_unit(name, run)
         if not state.exists:
-            raise StartError(
-                "systemd has no unit %s (%s): deploy a release with manager systemd (sglang_release)."
-                % (name, state.load)
-            )
+            raise StartError(_unusable(state))
         watcher = UnitProcess(name, run, self.tools.procfs)
+        if state.active == "failed":
+            unit_control.forget_failures(name, run)
         try:
             unit_control.start(name, run)
         except UnitError as error:
             raise self._failure(watcher, str(error)) from None
         self._watch(watcher)
-        self._enable(read_unit(name, run), act)
+        try:
+            self._enable(read_unit(name, run), act)
+        except UnitError as error:
+            raise StartError(
+                "%s runs, but it cannot be told that it is started with the next boot: %s. "
+                "Run this again, or set enabled to false." % (self.paths.instance, error),
+                changed=True,
+            ) from None
         return True
 
     def _refuse_older(self, running: Running) -> None:
@@ -233,10 +287,23 @@ class UnitStart:
             " ".join(
                 part for part in ("The server did not start: %s." % what, _sentence(detail), why.message()) if part
             ),
+            changed=True,
             reason=why.code,
             exit_status=status.exit_status,
             log_tail=log_tail.tail(lines),
         )
+
+
+def _unusable(state: UnitState) -> str:
+    if state.load == _MASKED:
+        return "Somebody has masked the unit %s, so that nobody starts it: systemctl unmask %s." % (
+            state.name,
+            state.name,
+        )
+    return "systemd has no unit %s (%s): deploy a release with manager systemd (sglang_release)." % (
+        state.name,
+        state.load,
+    )
 
 
 def _sentence(text: str) -> str:

@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import (
@@ -24,8 +25,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks impo
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_run import stop_words
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import ContainerSettings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.drain import Drained, drain
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import PROCESS, SYSTEMD, InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.leftovers import (
     REMOVED,
     WOULD_REMOVE,
@@ -50,12 +52,13 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ports impor
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import secret_argument_values
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_store import apply, plan_adopted
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, RunningError, find_running
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_store import Plan, apply, plan_adopted
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, find_all
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.stopping import (
     ByEngine,
     BySignal,
     ByUnit,
+    Ended,
     Limits,
     Stopped,
     Tools,
@@ -71,12 +74,15 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unmanaged i
     address_of,
     check_unmanaged,
     find_unmanaged,
+    option_value,
     server_arguments,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo
 
 # A listener that was just ended may show for a moment (seconds).
 _PORT_PATIENCE = 3.0
+# How long whoever writes releases now is waited for (seconds).
+_LOCK_TIMEOUT = 60.0
 
 
 class StopError(Exception):
@@ -181,7 +187,7 @@ class StopSequence:
             raise StopError("%s could not be stopped. Still there: %s." % (self._paths.instance, "; ".join(survivors)))
         self._forget(act)
         with self._step("leftovers"):
-            self._clean(keeper, used, uid, act)
+            self._clean(keeper, used, uid, set() if act else self._pids_of(servers), act)
         with self._step("port"):
             self._check_port(act)
         return self.report
@@ -197,13 +203,7 @@ class StopSequence:
     # -- finding
 
     def _find(self) -> None:
-        for manager in self._managers():
-            try:
-                self._running.append(find_running(self._paths, manager, self._tools.procfs, self._tools.run))
-            except RunningError:
-                # A manager that is not there runs nothing; it matters only where it was asked for.
-                if manager == self._wish.manager or manager == PROCESS:
-                    raise
+        self._running = find_all(self._paths, self._wish.manager, self._release, self._tools.procfs, self._tools.run)
         if self._wish.port:
             self._unmanaged = find_unmanaged(
                 self._wish.host, self._wish.port, self._tools.procfs, self._is_ours, self._tools.run
@@ -224,15 +224,6 @@ class StopSequence:
                 "Nothing was touched. %s runs itself (PID %d), and %s: end that one (kill %d), or choose another port."
                 % (self._paths.instance, mains[0].pid, found.describe(), found.process.pid)
             )
-
-    def _managers(self) -> List[str]:
-        """Those that may run the instance: the one that was asked for first."""
-        managers = [self._wish.manager]
-        if self._release is not None:
-            managers.append(self._release.manager)
-        if self._paths.pid_file.exists():
-            managers.append(PROCESS)
-        return list(dict.fromkeys(managers))
 
     def _is_ours(self, process: ProcessInfo) -> bool:
         return any(running.owns(process) for running in self._running)
@@ -279,7 +270,7 @@ class StopSequence:
         key = wish.api_key or (api_key_of(release) if release is not None else None)
         host, port = (release.host, release.port) if release is not None else (wish.host, wish.port)
         arguments = server_arguments(main) if main is not None else None
-        if arguments is not None:
+        if arguments is not None and (release is None or option_value(arguments, "--port") is not None):
             # It listens where its own command says, which the current release need not be.
             host, port = address_of(arguments)
         return _Server(
@@ -305,7 +296,8 @@ class StopSequence:
 
     def _theirs(self, found: Unmanaged) -> _Server:
         key = self._wish.api_key or adoption.api_key_of(found)
-        return replace(self._below(found.process, self._adopted_version), api_key=key)
+        below = self._below(found.process, self._adopted_version)
+        return replace(below, host=found.host, port=found.port, api_key=key)
 
     def _below(self, main: ProcessInfo, version: str) -> _Server:
         """A server that no manager knows.
@@ -319,8 +311,9 @@ class StopSequence:
     def _user(self, servers: Sequence[_Server]) -> Optional[int]:
         """The user that the server runs as, for whom leftovers are looked for."""
         for server in servers:
-            for member in server.members():
-                return member.process.uid
+            # A container's client, which is a member as well, may be somebody else's.
+            for process in [server.main] if server.main is not None else [item.process for item in server.members()]:
+                return process.uid
         return self._running[0].claim.uid if self._running else None
 
     # -- taking over
@@ -340,12 +333,19 @@ class StopSequence:
             )
         except adoption.AdoptionError as error:
             raise StopError(str(error)) from None
-        plan = plan_adopted(release, self._paths, datetime.fromtimestamp(self._now(), timezone.utc))
         if act:
-            apply(plan, self._paths)
+            # Somebody may be writing a release of this instance meanwhile.
+            with locked(Path(self._paths.state_dir), _LOCK_TIMEOUT):
+                plan = self._plan_adopted(release)
+                apply(plan, self._paths)
+        else:
+            plan = self._plan_adopted(release)
         self._adopted_version = release.sglang_version
         self.report.adopted = plan.release.id
         self.report.changed = True
+
+    def _plan_adopted(self, release: Release) -> Plan:
+        return plan_adopted(release, self._paths, datetime.fromtimestamp(self._now(), timezone.utc))
 
     # -- ending
 
@@ -391,7 +391,7 @@ class StopSequence:
             return
         killed = "SIGKILL" in outcome.signals
         status = stopped.main.exit_status
-        clean, warning = exit_status.judge(status, server.version, killed)
+        clean, warning = exit_status.judge(status, server.version, killed, stopped.main.limit)
         if clean is None:
             clean = stopped.main.orderly
         self.report.exit_status, self.report.clean_exit = status, clean
@@ -401,16 +401,13 @@ class StopSequence:
     def _rehearse(self, server: _Server) -> None:
         """What would be signalled: while a main process lives, it ends its workers itself."""
         self.report.changed = True
+        main = server.main
         for member in server.members():
-            if member.process.identity in [main.identity for main in self._mains(server)]:
+            if main is not None and member.process.identity == main.identity:
                 action = "would_terminate" if self._wish.grace > 0 else "would_kill"
                 self.report.ended.append(ended_row(member.process, MAIN, action))
-            elif server.main is None and not self._is_listed(member.process):
+            elif main is None and not self._is_listed(member.process):
                 self.report.ended.append(ended_row(member.process, role_of(member), "would_kill"))
-
-    @staticmethod
-    def _mains(server: _Server) -> List[ProcessInfo]:
-        return [server.main] if server.main is not None else []
 
     def _is_listed(self, process: ProcessInfo) -> bool:
         return any(row["pid"] == process.pid for row in self.report.ended)
@@ -425,33 +422,37 @@ class StopSequence:
 
     # -- afterwards
 
-    def _clean(self, keeper: Leftovers, used: Set[Identity], uid: Optional[int], act: bool) -> None:
+    def _pids_of(self, servers: Sequence[_Server]) -> Set[int]:
+        members = [member for server in servers for member in server.members()]
+        return {member.process.pid for member in [*members, *self._orphans()]}
+
+    def _clean(self, keeper: Leftovers, used: Set[Identity], uid: Optional[int], ending: Set[int], act: bool) -> None:
         procfs = self._tools.procfs
         scene = Scene(
             used=used,
             uid=uid,
             stopped_at=self._began,
-            others_since=self._others_since(uid),
+            others=self._others_run(uid),
             live_pids=live_pids(procfs),
+            ending=ending,
         )
         found = keeper.clean(scene, act, self._wish.remove_leftovers)
         self.report.leftovers = found
         if any(item.action in (REMOVED, WOULD_REMOVE) for item in found):
             self.report.changed = True
 
-    def _others_since(self, uid: Optional[int]) -> Optional[float]:
-        """When the oldest other server of this user was started."""
-        procfs, oldest = self._tools.procfs, None
+    def _others_run(self, uid: Optional[int]) -> bool:
+        """Whether another server of this user runs."""
+        procfs = self._tools.procfs
         for pid in procfs.pids():
             process = procfs.read(pid)
             if process is None or process.dead or process.uid != uid or pid == os.getpid():
                 continue
             if self._is_to_end(process):
                 continue
-            if not _is_sglang(process) and not marked_instance(pid, procfs):
-                continue
-            oldest = process.started_at if oldest is None else min(oldest, process.started_at)
-        return oldest
+            if _is_sglang(process) or marked_instance(pid, procfs):
+                return True
+        return False
 
     def _check_port(self, act: bool) -> None:
         wish = self._wish
@@ -530,7 +531,7 @@ def ended_row(process: ProcessInfo, role: str, action: str) -> Dict[str, Any]:
     }
 
 
-def _row(item: server_process.Ended) -> Dict[str, Any]:
+def _row(item: Ended) -> Dict[str, Any]:
     outcome = item.outcome
     return {
         **ended_row(item.process, item.role, outcome.action),

@@ -14,7 +14,6 @@ from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set, Tupl
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import unit_control
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ownership import INHERITED, MAIN, Member
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import Ended
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError, UnitState, read_unit
 from ansible_collections.inferops.sglang.plugins.module_utils.system import stuck
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
@@ -36,6 +35,15 @@ _ROUNDS = 5
 
 
 @dataclass(frozen=True)
+class Ended:
+    """One process that was dealt with; role is main, worker or orphan."""
+
+    process: ProcessInfo
+    role: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
 class Limits:
     """Seconds: grace from SIGTERM to SIGKILL, kill_timeout from SIGKILL to giving up."""
 
@@ -48,13 +56,15 @@ class MainEnd:
     """How a main process ended.
 
     exit_status is as in a shell, None unknown; orderly is systemd's own judgement, None without one;
-    problem says in a sentence why its manager could not end it.
+    problem says in a sentence why its manager could not end it; limit is the setting of its manager that had
+    it killed before the grace was over, "" for none.
     """
 
     outcome: Optional[Outcome] = None
     exit_status: Optional[int] = None
     orderly: Optional[bool] = None
     problem: str = ""
+    limit: str = ""
 
 
 class Way(Protocol):
@@ -144,10 +154,16 @@ class ByUnit:
             if not alive and ended_at is None:
                 ended_at = now
             if not alive or now >= deadline:
-                state = read_unit(self._unit, tools.run)
                 # What it does after the main process's end, such as killing the workers, has a time of its own.
-                if state.idle or now >= (deadline if ended_at is None else max(deadline, ended_at + _SETTLE)):
-                    return state
+                over = now >= (deadline if ended_at is None else max(deadline, ended_at + _SETTLE))
+                try:
+                    state = read_unit(self._unit, tools.run)
+                    if state.idle or over:
+                        return state
+                except UnitError:
+                    # It was told to stop, and does: one who is busy may answer later.
+                    if over:
+                        raise
             tools.sleep(_POLL if alive else 4 * _POLL)
 
     def _judge(self, main: Optional[ProcessInfo], state: UnitState, killed: bool, seconds: float) -> MainEnd:
@@ -155,13 +171,15 @@ class ByUnit:
         if main is None:
             return MainEnd(problem=problem)
         alive = self._tools.procfs.alive(main.identity)
-        killed = killed or state.result == "timeout"
+        limit = ""
+        if not killed and state.result == "timeout":
+            killed, limit = True, "TimeoutStopSec of %s (it has %s)" % (state.name, state.stop_timeout or "less")
         signals: Tuple[str, ...] = ("SIGTERM", "SIGKILL") if killed else ("SIGTERM",)
         action = "survived" if alive else "killed" if killed else "terminated"
         letter = self._tools.procfs.state(main.identity) if alive else ""
         outcome = Outcome(main.identity, action, signals, seconds, letter)
         orderly = None if killed or alive else state.active == "inactive" and state.result in ("", "success")
-        return MainEnd(outcome, state.exit_status, orderly, problem)
+        return MainEnd(outcome, state.exit_status, orderly, problem, limit)
 
 
 @dataclass(frozen=True)

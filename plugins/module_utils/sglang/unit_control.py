@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tells systemd to start, stop, kill and enable the unit of a server, and how that went.
+"""Tells systemd to start, stop, kill, enable and disable the unit of a server, and how that went.
 
 Source: systemctl(1).  Nothing here waits longer than it says, also when systemd does not answer.
 """
@@ -12,9 +12,10 @@ from typing import Callable
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError, UnitState, read_unit
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import QUERY_TIMEOUT, Runner
 
-# Reading all unit files anew, and starting, may take a while on a busy host (seconds).
+# Reading all unit files anew may take a while on a busy host (seconds).
 _RELOAD_TIMEOUT = 60.0
-_START_TIMEOUT = 90.0
+# Longer than any unit of ours has for its start: what a container left behind is removed first (seconds).
+_START_TIMEOUT = 120.0
 
 
 def _must(run: Runner, timeout: float, what: str, *words: str) -> None:
@@ -22,7 +23,7 @@ def _must(run: Runner, timeout: float, what: str, *words: str) -> None:
     if done.missing:
         raise UnitError("systemctl cannot be run: this host has no such program")
     if not done.ok:
-        raise UnitError("%s failed: %s" % (what, done.reason))
+        raise UnitError("%s failed: %s" % (what, done.reason.rstrip(".")))
 
 
 def reload(run: Runner) -> None:
@@ -38,6 +39,16 @@ def start(name: str, run: Runner) -> None:
 def enable(name: str, run: Runner) -> None:
     """Have a unit started at boot.  Raises UnitError."""
     _must(run, _RELOAD_TIMEOUT, "systemctl enable %s" % name, "enable", name)
+
+
+def disable(name: str, run: Runner) -> None:
+    """Have a unit no longer started at boot.  Raises UnitError."""
+    _must(run, _RELOAD_TIMEOUT, "systemctl disable %s" % name, "disable", name)
+
+
+def forget_failures(name: str, run: Runner) -> None:
+    """Let a unit be started again that has failed too often in too short a time."""
+    run(["systemctl", "--no-ask-password", "reset-failed", name], QUERY_TIMEOUT)
 
 
 def request_stop(name: str, run: Runner) -> None:

@@ -158,7 +158,7 @@ def find_unmanaged(
     is_ours tells the processes of the instance.  Servers of other instances are not meant either: they
     carry their instance's name with them.
     """
-    for pid, listening in _candidates(host, port, procfs):
+    for pid, address in _candidates(host, port, procfs):
         process = procfs.read(pid)
         if process is None or process.dead or is_ours(process) or marked_instance(pid, procfs):
             continue
@@ -168,24 +168,24 @@ def find_unmanaged(
         return Unmanaged(
             process,
             arguments,
-            address_of(arguments)[0] if not listening else host,
+            address or address_of(arguments)[0],
             port,
-            listening,
+            bool(address),
             _supervisor_of(process, procfs, run),
             frozenset([pid, *_below(pid, procfs)]),
         )
     return None
 
 
-def _candidates(host: str, port: int, procfs: ProcFs) -> Iterator[Tuple[int, bool]]:
-    """Processes that may be such a main process, those that listen first."""
+def _candidates(host: str, port: int, procfs: ProcFs) -> Iterator[Tuple[int, str]]:
+    """Processes that may be such a main process with the address that they listen on, those without one last."""
     for listener in procfs.listeners(port):
         if listener.pid is None or not conflict(host, listener.address):
             continue
         # Several workers may share the socket that their parent made.
         main = _outermost(listener.pid, procfs)
         if main is not None:
-            yield main, True
+            yield main, listener.address
     own_network = procfs.namespace(os.getpid(), "net")
     for pid in procfs.pids():
         process = procfs.read(pid)
@@ -196,7 +196,7 @@ def _candidates(host: str, port: int, procfs: ProcFs) -> Iterator[Tuple[int, boo
         if its_port != port or not conflict(host, its_host):
             continue
         if procfs.namespace(pid, "net") in (None, own_network):
-            yield _outermost(pid, procfs) or pid, False
+            yield _outermost(pid, procfs) or pid, ""
 
 
 def _outermost(pid: int, procfs: ProcFs) -> Optional[int]:

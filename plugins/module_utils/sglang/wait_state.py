@@ -41,6 +41,7 @@ class WaitState:
     identity: Optional[ProcessIdentity] = None
     seen: Optional[Seen] = None
     workers: Sequence[Worker] = ()
+    missing_since: Optional[float] = None
     samples: List[List[Generation]] = field(default_factory=lambda: [[] for _number in range(SAMPLES)])
     judged: int = 0
     soak: SoakCount = field(default_factory=SoakCount)
@@ -73,6 +74,7 @@ class WaitState:
                 [worker.identity.pid, worker.identity.start_time, worker.name, worker.gone_since]
                 for worker in self.workers
             ],
+            "missing_since": self.missing_since,
             "samples": [
                 [[made.completion_tokens, made.verified, made.seconds] for made in sample] for sample in self.samples
             ],
@@ -95,6 +97,7 @@ def state_from(data: Mapping[str, Any]) -> WaitState:
             identity=None if data["identity"] is None else ProcessIdentity(*[int(part) for part in data["identity"]]),
             seen=Seen(str(data["seen"][0]), float(data["seen"][1])),
             workers=workers_from(data["workers"]),
+            missing_since=_optional(data["missing_since"]),
             samples=_samples_from(data["samples"]),
             judged=int(data["judged"]),
             soak=count_from(data["soak"]),

@@ -11,8 +11,9 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail, proof
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.drain import LoadReader
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.failure_reasons import classify
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient, HttpError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import PROCESS, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.jit_locks import (
     jit_folders,
@@ -61,6 +62,11 @@ _LOCK_REMEDY = (
     "A server that is killed while it compiles kernels leaves such a lock behind: if nobody else compiles there, stop "
     "the server, remove the lock, and start it again."
 )
+
+
+# Ansible blanks out a key wherever it occurs in a result.  A shorter one may occur anywhere in what one part of a wait
+# hands to the next, which is then worthless (characters).
+_SHORTEST_KEY = 8
 
 
 class UsageError(Exception):
@@ -126,13 +132,19 @@ class WaitTask:
         self.state = self._state()
         self.log = LogWatch(lambda: self.process.log(self.secrets), boot_clock, seen=self.state.seen)
         self.workers = WorkerWatch(
-            self.procfs, self.process.owns, boot_clock, self.state.workers, self._required_workers()
+            self.procfs,
+            self.process.owns,
+            boot_clock,
+            self.state.workers,
+            self._required_workers(),
+            self.state.missing_since,
         )
+        self.client = self._client()
         self.waiter = Waiter(
-            self._client(),
+            self.client,
             self.process.look,
             lambda: port_owner(self.process, self.host, self.port, self.procfs).foreign,
-            Limits(params["timeout"], params["interval"], params["request_timeout"], params["return_after"]),
+            Limits(params["timeout"], params["interval"], params["request_timeout"], self._return_after()),
             boot_clock,
             time.sleep,
             log=self.log,
@@ -171,6 +183,11 @@ class WaitTask:
         several = isinstance(replicas, int) and replicas > 1
         return [SCHEDULER, CONTROLLER] if several else [SCHEDULER]
 
+    def _return_after(self) -> float:
+        """Seconds for this part, 0 for no parts."""
+        key = self.params["api_key"]
+        return 0.0 if key and len(key) < _SHORTEST_KEY else float(self.params["return_after"])
+
     def _client(self) -> HttpClient:
         if self.params["rank_zero"] is None:
             return HttpClient(self.host, self.port, self.api_key)
@@ -193,6 +210,10 @@ class WaitTask:
         if self.release is not None:
             found |= secrets_of(self.release.command, self.release.environment) | set(self.release.secret_args.values())
         return found
+
+    def shown(self, text: str) -> str:
+        """A text that may quote a server, a log or another process, as one line that may be shown."""
+        return " ".join(log_tail.clean(text, self.secrets))
 
     # -- the wait
 
@@ -274,10 +295,20 @@ class WaitTask:
         self.warnings += waiter.warnings() + proof.capacity_warnings(info) + notes
         if self.facts["mismatches"]:
             raise NotReady("config_mismatch", self._mismatch_message(notes), in_log=True)
-        if speculation.problem:
+        excuse = proof.excuse(speculation.problem, info, self._others()) if speculation.problem else ""
+        if excuse:
+            self.warnings.append("%s %s" % (speculation.message, excuse))
+        elif speculation.problem:
             after = " This was after %d requests under load." % self.state.soak.answered if number else ""
             raise NotReady(speculation.problem, speculation.message + after, in_log=True)
         self.state.judged = number + 1
+
+    def _others(self) -> int:
+        """How many requests of others the server has: of the own ones none is under way.  0 where it does not tell."""
+        try:
+            return LoadReader(self.client).read()[0] or 0
+        except HttpError:
+            return 0
 
     def _prove_process(self) -> None:
         owner = port_owner(self.process, self.host, self.port, self.procfs)
@@ -375,7 +406,7 @@ class WaitTask:
         state.kept = self.waiter.kept()
         state.identity = self.process.identity
         state.seen = self.log.seen
-        state.workers = self.workers.known()
+        state.workers, state.missing_since = self.workers.known(), self.workers.missing_since
         resume = state.to_dict()
         hidden = self.secrets
         resume["kept"]["answers"] = [redact_text(answer, hidden) for answer in resume["kept"]["answers"]]
@@ -431,7 +462,7 @@ class WaitTask:
             message += self._lock_hint(lines)
         progress = self.progress()
         return {
-            "msg": message,
+            "msg": self.shown(message),
             "reason": reason,
             "phase": self.waiter.journal.phase,
             "percent": progress["percent"],

@@ -12,6 +12,7 @@ before all of them are ready.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -23,6 +24,7 @@ PATIENCE = 5.0
 SEARCH_INTERVAL = 2.0
 
 _TITLE = "sglang::"
+_PID_IN_TITLE = re.compile(r":\d+$")
 SCHEDULER = "sglang::scheduler"
 CONTROLLER = "sglang::data_parallel_controller"
 
@@ -35,12 +37,19 @@ class Worker:
     name: str
     gone_since: Optional[float] = None
 
+    @property
+    def pool(self) -> str:
+        """What it is one of many of, "" for most: uvicorn starts another tokenizer worker when one dies."""
+        name, number = _PID_IN_TITLE.subn("", self.name)
+        return name if number else ""
+
 
 class WorkerWatch:
     """Knows the workers of one server.
 
     owns says whether a process belongs to it; required are the beginnings of titles of which a server that
-    listens has one each.  They count only where any title is seen: an installation may set none.
+    listens has one each.  They count only where any title is seen: an installation may set none.  missing_since
+    is since when one of them has not been there, None where all are (seconds).
     """
 
     def __init__(
@@ -50,13 +59,14 @@ class WorkerWatch:
         clock: Callable[[], float],
         known: Sequence[Worker] = (),
         required: Sequence[str] = (),
+        missing_since: Optional[float] = None,
     ) -> None:
         self._procfs = procfs
         self._owns = owns
         self._clock = clock
         self._known: Dict[ProcessIdentity, Worker] = {worker.identity: worker for worker in known}
         self._required = required
-        self._missing_since: Optional[float] = None
+        self.missing_since = missing_since
         self._due = clock()
 
     def look(self, listening: bool = False) -> str:
@@ -68,10 +78,11 @@ class WorkerWatch:
         for identity, worker in list(self._known.items()):
             if worker.gone_since is None and not self._procfs.alive(identity):
                 self._known[identity] = Worker(identity, worker.name, now)
+        pools = {worker.pool for worker in self._known.values() if worker.gone_since is None} - {""}
         gone = [
             worker
             for worker in self._known.values()
-            if worker.gone_since is not None and now - worker.gone_since >= PATIENCE
+            if worker.gone_since is not None and now - worker.gone_since >= PATIENCE and worker.pool not in pools
         ]
         if gone or not listening:
             return ", ".join("%s (PID %d)" % (worker.name, worker.identity.pid) for worker in gone)
@@ -81,11 +92,11 @@ class WorkerWatch:
         alive = [worker.name for worker in self._known.values() if worker.gone_since is None]
         absent = [title for title in self._required if not any(name.startswith(title) for name in alive)]
         if not alive or not absent:
-            self._missing_since = None
+            self.missing_since = None
             return ""
-        if self._missing_since is None:
-            self._missing_since = now
-        return ", ".join(absent) if now - self._missing_since >= PATIENCE else ""
+        if self.missing_since is None:
+            self.missing_since = now
+        return ", ".join(absent) if now - self.missing_since >= PATIENCE else ""
 
     def _search(self) -> None:
         for pid in self._procfs.pids():

@@ -23,6 +23,10 @@ _DELETED = " (deleted)"
 _INITIAL_IPC_NAMESPACE = "ipc:[4026531839]"
 # The address range, permissions, offset, device and inode of a line of maps; the path follows.
 _MAPPING = re.compile(r"^\S+ \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+)\s+(/.*)$")
+# First processes of a whole system, in a guest as on a host.
+_INITS = frozenset(["systemd", "init"])
+# What container engines call the file system that they mount on /dev/shm for one container alone.
+_OWN_SHM = "shm"
 _MIB = 1 << 20
 
 
@@ -150,9 +154,18 @@ class FileUsers:
 
     def _hidden(self) -> str:
         """Whether there may be processes that do not show, and yet share these files."""
-        shared = self._procfs.namespace(os.getpid(), "ipc") == _INITIAL_IPC_NAMESPACE
-        if self._procfs.in_pid_namespace() and shared:
+        if not self._procfs.in_pid_namespace():
+            return ""
+        if self._procfs.namespace(os.getpid(), "ipc") == _INITIAL_IPC_NAMESPACE:
             return "this container shares the host's memory files, but does not see its processes"
+        first = self._procfs.read(1)
+        if first is not None and first.comm in _INITS:
+            return ""  # a whole guest, whose file systems are its own
+        folders = {os.path.dirname(file.path) for files in self._by_name.values() for file in files}
+        for folder in sorted(folders):
+            mount = _mount_of(folder, self._procfs.root)
+            if mount is not None and mount.point.endswith("/shm") and mount.source != _OWN_SHM:
+                return "%s may be shared with others, whose processes this container does not see" % folder
         return ""
 
     def _look(self, pids: Iterable[int]) -> Look:
@@ -274,7 +287,8 @@ class FileUsers:
     def _tells_its_device(self, file: SharedFile) -> bool:
         folder = os.path.dirname(file.path)
         if folder not in self._exact:
-            self._exact[folder] = _device_of_mount(folder, self._procfs.root) == file.device
+            mount = _mount_of(folder, self._procfs.root)
+            self._exact[folder] = mount is not None and mount.device == file.device
         return self._exact[folder]
 
 
@@ -284,18 +298,29 @@ def _last_part(path: str) -> str:
     return path[path.rfind("/") + 1 :]
 
 
-def _device_of_mount(folder: str, root: str) -> Optional[int]:
-    """The device of the file system that a folder is on, as the kernel's tables of mappings give it."""
-    best, device = "", None
+@dataclass(frozen=True)
+class _Mount:
+    """A mounted file system; its device as the kernel's tables of mappings give it."""
+
+    point: str
+    device: int
+    source: str
+
+
+def _mount_of(folder: str, root: str) -> Optional[_Mount]:
+    """The file system that a folder is on."""
+    best: Optional[_Mount] = None
     for line in (_text(os.path.join(root, "self", "mountinfo")) or "").splitlines():
         words = line.split()
         if len(words) < 5:
             continue
         point = words[4].encode().decode("unicode_escape")
-        if len(point) >= len(best) and (folder + "/").startswith(point.rstrip("/") + "/"):
+        if (folder + "/").startswith(point.rstrip("/") + "/") and (best is None or len(point) >= len(best.point)):
             major, _colon, minor = words[2].partition(":")
-            best, device = point, os.makedev(int(major), int(minor))
-    return device
+            # Type, source and options follow a dash, after a number of optional fields.
+            source = (line.partition(" - ")[2].split() + ["", ""])[1]
+            best = _Mount(point, os.makedev(int(major), int(minor)), source)
+    return best
 
 
 def _text(path: str) -> Optional[str]:

@@ -42,6 +42,7 @@ class Wait:
         self.given = []
         self.shown = []
         self.slept = []
+        self.removed = []
         self.callback = "default"
         monkeypatch.setattr(sglang_wait_ready.time, "sleep", self.slept.append)
         monkeypatch.setattr(sglang_wait_ready, "Display", lambda: self)
@@ -63,6 +64,12 @@ class Wait:
             raise step
         return step
 
+    def remove(self, folder):
+        self.removed.append(folder)
+        self.connection._shell.tmpdir = None  # as the real one does
+        if folder.endswith("-2"):
+            raise AnsibleConnectionFailure("gone")
+
     def run(self, args=None, async_val=0, delegate_to=None, hosts=1, forks=5, check=False):
         sglang_wait_ready.constants.DEFAULT_STDOUT_CALLBACK = self.callback
         task = mock.Mock(
@@ -71,6 +78,7 @@ class Wait:
         self.connection = mock.Mock(has_native_async=False)
         action = sglang_wait_ready.ActionModule(task, self.connection, mock.Mock(), None, None, None)
         action._execute_module = self.execute
+        action._remove_tmp_path = self.remove
         variables = {
             "inventory_hostname": "gpu-a",
             "ansible_play_batch": ["gpu-%d" % number for number in range(hosts)],
@@ -188,6 +196,30 @@ def test_a_host_that_stays_away_is_unreachable(wait):
     with pytest.raises(AnsibleConnectionFailure):
         wait.run()
     assert wait.slept == [5.0, 10.0, 20.0]
+
+
+def test_what_lost_connections_left_on_the_host_is_removed(wait):
+    """It holds the arguments of the module."""
+
+    def execute(**given):
+        shell = wait.connection._shell
+        if not isinstance(shell.tmpdir, str):
+            count[0] += 1
+            shell.tmpdir = "/root/.ansible/tmp/ansible-tmp-%d" % count[0]
+        return real(**given)
+
+    count, real = [0], wait.execute
+    wait.execute = execute
+    wait.script = [part("starting"), LOST, LOST, part("ready"), LOST, dict(DONE)]
+    wait.run()
+    assert wait.removed == ["/root/.ansible/tmp/ansible-tmp-%d" % number for number in (1, 2, 3)]
+    assert wait.connection._shell.tmpdir == "/root/.ansible/tmp/ansible-tmp-4"
+
+
+def test_a_host_cannot_move_the_terminal(wait):
+    wait.script = [AnsibleConnectionFailure("\x1b[2Jgone\x07\x9b1A"), part("\x1b]0;x\x07"), dict(DONE)]
+    wait.run()
+    assert all(line.isprintable() for line in wait.lines) and "gone" in wait.lines[0]
 
 
 def test_a_connection_that_cannot_be_reset(wait):

@@ -316,6 +316,25 @@ def test_a_broken_pid_file_ends_nothing(host, state, content, problem):
     assert host.pid_file.read_bytes() == content.encode("utf-8", "surrogateescape")
 
 
+@pytest.mark.parametrize("how", ["broken", "gone"])
+def test_a_server_whose_release_cannot_be_read_is_stopped_all_the_same(host, how):
+    host.write_release()
+    pid = host.run("started")[1]["process"]["pid"]
+    release = host.root / "lib" / "test" / "releases" / "r1" / "release.json"
+    if how == "broken":
+        release.write_text("{")
+    else:
+        release.unlink()
+        release.parent.rmdir()
+    status, result = host.run("inspected")
+    assert status == 1 and "/test/current/release.json" in result["msg"]
+    planned = host.run("stopped", check=True)[1]
+    assert [row["action"] for row in planned["ended"]] == ["would_terminate"]
+    status, result = host.run("stopped")
+    assert status == 0 and result["changed"] and gone(pid), result
+    assert "stopped without what the release says" in str(result["warnings"])
+
+
 @pytest.fixture
 def bystander():
     """A process that has nothing to do with any server."""

@@ -58,10 +58,18 @@ class Handler(BaseHTTPRequestHandler):
         if self.locked():
             return self.reply(401, {"error": "Unauthorized"})
         self.reply(200, C["info"])
+    def refuse(self):
+        self.send_response(400)
+        data = C["refuses"].encode()
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.locked():
             return self.reply(401, {"error": "Unauthorized"})
+        if "refuses" in C:
+            return self.refuse()
         global DONE
         DONE += 1
         if C.get("hangs") or DONE > C.get("hangs_after", DONE):
@@ -349,6 +357,13 @@ def test_the_last_good_release_is_the_estimate_for_a_new_one(host):
     assert host.wait(return_after=0.1)[1]["progress"]["last_start"] == 99.0
 
 
+def test_a_short_key_is_waited_with_in_one_part(host):
+    """Ansible would blank it out in the middle of what the parts hand on."""
+    host.start({"bind": 0.5, "key": "sglang"})
+    status, result = host.wait(return_after=0.1, api_key="sglang")
+    assert status == 0 and "waiting" not in result, result
+
+
 # -- a node of a server on several hosts
 
 
@@ -415,6 +430,17 @@ def test_a_server_that_never_gets_ready(host):
     assert "answered 503" in result["msg"]
 
 
+def test_what_somebody_else_says_is_shown_clean(host):
+    """A page of another program may echo the request, and hold what moves a terminal."""
+    host.start(
+        {"refuses": "\x1b]0;owned\x07 You sent Bearer %s\r\nand \x1b[2J more" % KEY}, secret_args={"api-key": KEY}
+    )
+    status, result = host.wait()
+    assert status == 1 and result["reason"] == "unexpected_answer"
+    assert "You sent Bearer ********" in result["msg"] and "\x1b" not in json.dumps([result, host.warnings])
+    assert "\\u001b" not in json.dumps(result)
+
+
 def test_a_server_that_was_not_started(host):
     host.release({})
     status, result = host.wait()
@@ -452,10 +478,10 @@ def test_a_server_of_another_release(host):
 def test_a_server_that_hangs_after_some_requests(host, after):
     host.start({"hangs_after": after})
     # A fault of the very last ones may be tolerated under load; the second sample finds it.
-    status, result = host.wait(request_timeout=0.2, soak_requests=128, soak_tokens=16)
+    status, result = host.wait(timeout=90, request_timeout=0.2, soak_requests=128, soak_tokens=16)
     assert status == 1 and result["reason"] == "hangs_under_load", result
     assert "answered" in result["msg"] and result["sglang"]["soak"]["requests"] > 5
-    assert result["waited"] < 8
+    assert result["waited"] < 45
 
 
 def test_a_lock_that_nobody_will_remove(host):
@@ -481,6 +507,17 @@ def test_speculation_that_ceases_under_load(host):
     host.start({"later_accept": 1.0})
     status, result = host.wait(soak_requests=40, soak_tokens=16)
     assert status == 1 and result["reason"] == "low_acceptance" and "after 40 requests" in result["msg"]
+
+
+@pytest.mark.parametrize("others", [40, 0, None])
+def test_adaptive_speculation_on_a_busy_server(host, others):
+    """Under the load of others it drafts nothing, which must not end in a restart of a server that is all right."""
+    effective = {**EAGLE3, "speculative_adaptive": True}
+    loads = {} if others is None else {"loads": [{"num_running_reqs": others, "num_waiting_reqs": 0}]}
+    host.start({"info": {**INFO, **effective, **loads}, "accept": 1.0}, effective=effective)
+    status, result = host.wait()
+    assert (status == 0) == bool(others) and result.get("reason") == (None if others else "low_acceptance")
+    assert ("It has 40 other requests" in "".join(host.warnings)) == bool(others)
 
 
 def test_adaptive_speculation_that_only_the_log_says_is_off(host):

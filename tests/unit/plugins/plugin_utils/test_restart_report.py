@@ -79,7 +79,8 @@ def test_a_restarted_host():
         ({}, False, "unchanged"),
         ({"sglang_deploy_ready": {"skipped": True}}, True, "unchanged"),
         ({"sglang_deploy_ready": {"failed": True}}, False, "not done"),
-        ({"sglang_deploy_failure": {"msg": "oom"}}, False, "restored"),
+        ({"sglang_deploy_failure": {"msg": "oom"}, "sglang_deploy_touched": True}, False, "restored"),
+        ({"sglang_deploy_failure": {"msg": "busy"}, "sglang_deploy_touched": False}, False, "refused"),
     ],
 )
 def test_a_host_that_ran_the_wanted_configuration_already(more, check_mode, outcome):
@@ -102,7 +103,7 @@ def test_hosts_with_the_same_changes_are_named_together():
 
 
 def test_a_host_that_went_back_says_so_and_why():
-    item = entry("gpu-a", facts(sglang_deploy_failure={"msg": "out of memory"}))
+    item = entry("gpu-a", facts(sglang_deploy_failure={"msg": "out of memory"}, sglang_deploy_touched=True))
     assert (item["outcome"], item["failure"]) == ("restored", "out of memory")
 
 
@@ -110,6 +111,16 @@ def test_a_host_that_is_down_tells_both_stories_and_claims_nothing():
     item = entry("a", facts(sglang_deploy_failure={"msg": "oom"}, sglang_deploy_not_restored={"msg": "busy"}))
     assert (item["outcome"], item["failure"]) == ("down", "oom | busy")
     assert (item["effective"], item["accept_length"], item["ready_after"]) == ("", None, None)
+
+
+def test_a_host_that_was_refused_lost_nothing():
+    item = entry("gpu-a", {"sglang_deploy_checked": {"failed": True}, "sglang_deploy_failure": {"msg": "no draft"}})
+    assert (item["outcome"], item["failure"], item["stopped"]) == ("refused", "no draft", [])
+
+
+def test_a_host_that_went_out_of_reach_after_its_server_was_stopped():
+    item = entry("gpu-a", facts(sglang_deploy_ready={"skipped": True}, sglang_deploy_touched=True))
+    assert (item["outcome"], item["ready_after"]) == ("lost", None)
 
 
 def test_a_host_that_was_never_reached():

@@ -163,6 +163,12 @@ def test_requested_fields_contain_the_extra_arguments_as_sglang_reads_them():
     assert "served_model_name" not in fields
 
 
+def test_of_an_option_that_is_given_again_the_last_one_is_requested():
+    extra = ("--log-level", "info", "--log-level", "error", "--port", "1")
+    fields = arguments.requested_fields(Settings("/m", extra_args=extra))
+    assert (fields["log_level"], fields["port"]) == ("error", 30000)
+
+
 @given(st.lists(st.sampled_from(["--a", "--b=1", "-1", "x", "--c", "-.5", "--speculative-x", ""])))
 def test_taking_extra_args_apart_loses_nothing(words):
     options, stray = arguments.parse_extra_args(words)

@@ -35,3 +35,8 @@ def test_what_a_version_ends_with(version, status):
 def test_how_an_end_is_judged(status, version, killed, clean, words):
     found, warning = judge(status, version, killed)
     assert found is clean and words in warning and bool(words) == bool(warning)
+
+
+def test_the_remedy_is_the_limit_that_cut_it_off():
+    assert "Give it more with grace, or" in judge(137, "0.5.17", True)[1]
+    assert "Give it more with TimeoutStopSec, or" in judge(137, "0.5.17", True, "TimeoutStopSec")[1]

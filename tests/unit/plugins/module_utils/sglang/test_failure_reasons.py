@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.failure_reasons import classify
@@ -142,9 +144,42 @@ def test_without_a_line_the_exit_status_counts(status, killed, code):
     assert (reason.code, reason.line) == (code, "")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Received sigquit from a child process. It usually means the child failed.",
+        "SIGQUIT received. signum=3, frame=None. It usually means one child failed.",
+        STAMP + "Scheduler hit an exception: Traceback (most recent call last):",
+    ],
+)
+def test_a_server_that_ended_itself_was_not_killed(said):
+    """Up to 0.5.18 SGLang ends itself by SIGKILL, whatever the cause."""
+    reason = classify(["IndexError: list index out of range", said], 137, killed=True)
+    assert (reason.code, reason.line) == ("unknown", "IndexError: list index out of range")
+    # A worker that the kernel killed says nothing.
+    assert classify([said], 137).code == "killed"
+
+
 def test_the_unknown_shows_the_outermost_exception():
     lines = ["KeyError: 'a'", "Traceback:", "my.package.SpecialError: b", "bye"]
     assert classify(lines).line == "my.package.SpecialError: b"
+
+
+@pytest.mark.parametrize(
+    "text", ["eagle layer ids ", "aux_hidden_states ", "expected shape ", "draft not ", "NCCL WARN "]
+)
+def test_a_long_line_takes_no_time(text):
+    """Users' texts may be logged."""
+    began = time.monotonic()
+    assert classify([text * 20000]).code == "unknown"
+    assert time.monotonic() - began < 2
+
+
+def test_both_ends_of_a_long_line_count():
+    filler = "x" * 5000
+    assert classify(["CUDA out of memory" + filler]).code == "out_of_memory"
+    reason = classify([filler + "CUDA out of memory"])
+    assert reason.code == "out_of_memory" and len(reason.line) < 1100
 
 
 def test_no_log_at_all():

@@ -39,6 +39,8 @@ def failure(assignment):
         (settings(tp_size=2, dp_size=2), [0, 1, 2, 3]),
         (settings("--enable-dp-attention", tp_size=4, dp_size=4), [0, 1, 2, 3]),
         (settings("--attn-dp-size", "2", tp_size=4, dp_size=2), [0, 1, 2, 3]),
+        (settings("--attention-dp-size", "2", tp_size=4, dp_size=2), [0, 1, 2, 3]),
+        (settings("--attn-dp-size", "1", tp_size=2, dp_size=2), [0, 1, 2, 3]),
         (settings("--base-gpu-id", "4", tp_size=2), [4, 5]),
         (settings("--base-gpu-id=1", "--gpu-id-step", "2", tp_size=3), [1, 3, 5]),
         (settings("--gpu-id-step", "2", tp_size=2, dp_size=2), [0, 2, 4, 6]),

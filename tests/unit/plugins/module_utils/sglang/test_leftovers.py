@@ -38,7 +38,7 @@ def make(folder, name, modified=OLD):
 
 
 def scene(**changes):
-    values = {"used": set(), "uid": ME, "stopped_at": STOPPED, "others_since": None, "live_pids": {4711}}
+    values = {"used": set(), "uid": ME, "stopped_at": STOPPED, "others": False, "live_pids": {4711}}
     return Scene(**{**values, **changes})
 
 
@@ -54,13 +54,19 @@ def clean(keeper, act=True, enabled=True, **changes):
         ("sglang_loads_x_y.shm", {}, "removed", "only SGLang"),
         ("sglang_host_pool_1", {}, "removed", "only SGLang"),
         ("multi_tokenizer_args_12", {}, "removed", "process 12 of its name is gone"),
-        ("multi_tokenizer_args_12", {"others_since": 0.0}, "removed", "process 12"),
+        ("multi_tokenizer_args_12", {"others": True}, "removed", "process 12"),
+        ("sgl_shm_mm_12_0a1b2c3d", {}, "removed", "process 12 of its name is gone"),
+        ("sgl_shm_mm_12_0a1b2c3d", {"others": True}, "removed", "process 12 of its name is gone"),
+        ("sgl_shm_mm_4711_0a1b2c3d", {}, "kept", "live process"),
+        ("sgl_shm_mm_12_0a1b2c3d", {"others": True, "stopped_at": OLD + 1}, "removed", "process 12"),
         ("multi_tokenizer_args_4711", {}, "kept", "live process"),
         ("sgl_shm_a", {"uid": ME + 1}, None, ""),
         ("sgl_shm_a", {"uid": None}, "kept", "user is not known"),
         ("sgl_shm_a", {"stopped_at": 500.0}, "kept", "newer than this stop"),
-        ("sgl_shm_a", {"others_since": 900.0}, "kept", "another server of this user"),
-        ("sgl_shm_a", {"others_since": 1100.0}, "removed", "only SGLang"),
+        ("sglang_loads_x_y.shm", {"others": True, "stopped_at": OLD + 59}, "kept", "another server of this user"),
+        ("sglang_loads_x_y.shm", {"others": True, "stopped_at": OLD + 61}, "removed", "only SGLang"),
+        ("sglang_loads_x_y.shm", {"stopped_at": OLD + 1}, "removed", "only SGLang"),
+        ("nccl-abc", {"others": True}, "kept", "nothing shows whose it was"),
         ("nccl-abc", {}, "kept", "nothing shows whose it was"),
         ("cuda.shm.0.1f.1", {}, "kept", "nothing shows whose it was"),
         ("psm_abc", {}, None, ""),
@@ -127,6 +133,17 @@ def test_one_who_opens_it_in_the_last_moment_keeps_it(folders, keeper, monkeypat
     monkeypatch.setattr(FileUsers, "anywhere", lambda self: looks.pop(0))
     action, reason = clean(keeper)["sgl_shm_a"]
     assert action == "kept" and "PID %d" % os.getpid() in reason and path.exists()
+
+
+def test_a_rehearsal_says_what_goes_with_those_that_would_end(folders, keeper, monkeypatch):
+    path = make(folders[0], "sgl_shm_a")
+    with open(path, "rb"):
+        used = keeper.used_by([os.getpid()])
+    monkeypatch.setattr(FileUsers, "anywhere", lambda self: Look({str(path): [os.getpid(), 1]}))
+    action, reason = clean(keeper, act=False, used=used, ending={os.getpid()})["sgl_shm_a"]
+    assert action == "kept" and reason.startswith("PID 1 ")
+    monkeypatch.setattr(FileUsers, "anywhere", lambda self: Look({str(path): [os.getpid()]}))
+    assert clean(keeper, act=False, used=used, ending={os.getpid()})["sgl_shm_a"][0] == "would_remove"
 
 
 def test_sizes_are_of_what_a_file_takes(folders, keeper):

@@ -308,6 +308,14 @@ def listening(*sockets):
         ([("0.0.0.0", 103)], True, "PID 103 (python3 of root, other.service) listens on port 30000"),
         ([("127.0.0.2", 103), ("127.0.0.1", 100)], True, ""),
         ([("127.0.0.2", 103)], False, ""),
+        # Connections go to the nearer one.
+        (
+            [("0.0.0.0", 100), ("127.0.0.1", 103)],
+            True,
+            "PID 103 (python3 of root, other.service) listens on port 30000",
+        ),
+        ([("0.0.0.0", 103), ("127.0.0.1", 100)], True, ""),
+        ([("0.0.0.0", 100), ("127.0.0.1", None)], False, ""),
         ([("127.0.0.1", None)], False, ""),
         ([("127.0.0.1", 999)], False, ""),
         ([], False, ""),
@@ -339,6 +347,15 @@ def test_what_the_engine_runs_for_the_unit_is_its_own():
         server = UnitProcess(UNIT, Systemd().run, kernel, lambda identifier=identifier: identifier)
         server.look()
         assert bool(port_owner(server, "127.0.0.1", 30000, kernel).foreign) == foreign
+
+
+def test_the_engine_is_asked_once_for_the_container():
+    inside = process(105, cgroup="/system.slice/docker-%s.scope" % ("a1" * 32))
+    kernel = Kernel(process(100), inside)
+    answers = ["", "a1" * 32]
+    server = UnitProcess(UNIT, Systemd().run, kernel, lambda: answers.pop(0))
+    server.look()
+    assert [server.owns(inside) for _look in range(4)] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(

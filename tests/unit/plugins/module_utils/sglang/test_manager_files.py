@@ -2,11 +2,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import ContainerSettings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.manager_files import manager_files
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.manager_files import (
+    HEADER,
+    ManagerFile,
+    manager_files,
+    obsolete,
+    outdated,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError
 
 PATHS = InstancePaths("main")
@@ -68,3 +76,41 @@ def test_a_container_needs_systemd():
 def test_what_no_unit_can_say(changes, words):
     with pytest.raises(ReleaseError, match=words):
         written(release(**changes))
+
+
+@pytest.mark.parametrize(
+    ("manager", "secrets", "gone"),
+    [
+        ("systemd", {"api-key": "k"}, []),
+        ("systemd", {}, ["secrets.yaml"]),
+        ("process", {"api-key": "k"}, ["environment", "sglang-main.service"]),
+        ("process", {}, ["environment", "secrets.yaml", "sglang-main.service"]),
+    ],
+)
+def test_what_another_release_needed_goes(tmp_path, manager, secrets, gone):
+    paths = InstancePaths("main", str(tmp_path), etc_dir=str(tmp_path / "etc"), unit_dir=str(tmp_path / "units"))
+    enabled = paths.unit_file.parent / "multi-user.target.wants" / paths.unit_name
+    enabled.parent.mkdir(parents=True)
+    enabled.symlink_to(paths.unit_file)
+    paths.environment_file.parent.mkdir(parents=True)
+    for path in (paths.environment_file, paths.unit_file, paths.secret_args_file):
+        path.write_text(HEADER + "\n")
+    found = obsolete(release(manager=manager, secret_args=secrets), paths)
+    assert sorted(path.name for path in found if path != enabled) == gone
+    assert (enabled in found) == (manager == "process")
+
+
+def test_what_somebody_else_wrote_stays(tmp_path):
+    paths = InstancePaths("main", str(tmp_path), etc_dir=str(tmp_path / "etc"), unit_dir=str(tmp_path))
+    paths.unit_file.write_text("[Service]\n")
+    assert obsolete(release(manager="process"), paths) == []
+
+
+def test_a_file_of_another_owner_is_written_anew(tmp_path):
+    path = tmp_path / "secrets.yaml"
+    path.write_text("x")
+    path.chmod(0o400)
+    mine = ManagerFile(path, "x", 0o400, str(os.geteuid()))
+    assert outdated([mine]) == []
+    other = ManagerFile(path, "x", 0o400, str(os.geteuid() + 1))
+    assert outdated([other]) == [other]

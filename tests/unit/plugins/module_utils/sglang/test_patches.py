@@ -173,9 +173,9 @@ def test_a_target_that_cannot_be_read():
     assert check.status == "failed" and "Permission denied" in check.message
 
 
-def test_a_target_that_was_not_looked_at_is_no_failure():
+def test_a_target_that_was_not_looked_at():
     (check,) = check_patches([wanted()], {}, [], EAGLE3, "0.5.17")
-    assert check.status == "warning" and "could not be asked" in check.message
+    assert check.status == "failed" and "parser=auto" in check.message
 
 
 def test_a_python_source_must_compile(tmp_path):

@@ -230,6 +230,47 @@ def test_a_baseline_whose_generations_speculate():
     assert proof.judge_speculation(None, generations((128, 40)), 1.2).problem == "unexpected_speculation"
 
 
+ADAPTIVE = {"speculative_algorithm": "EAGLE3", "speculative_adaptive": True}
+
+
+@pytest.mark.parametrize(
+    ("problem", "info", "others", "excused"),
+    [
+        ("low_acceptance", ADAPTIVE, 1, True),
+        ("no_speculation", ADAPTIVE, 40, True),
+        ("low_acceptance", ADAPTIVE, 0, False),
+        ("unexpected_speculation", ADAPTIVE, 40, False),
+        ("low_acceptance", {**ADAPTIVE, "speculative_adaptive": False}, 40, False),
+        ("low_acceptance", {"speculative_algorithm": "NGRAM"}, 0, True),
+        ("no_speculation", {"speculative_algorithm": "NGRAM"}, 0, False),
+    ],
+)
+def test_what_says_nothing_about_the_configuration(problem, info, others, excused):
+    assert bool(proof.excuse(problem, info, others)) == excused
+
+
+@pytest.mark.parametrize(
+    ("expected", "reported", "differs"),
+    [
+        ({"dp_size": 8}, {"dp_size": 1, "attn_dp_size": 8}, False),
+        ({"dp_size": 8}, {"dp_size": 1, "attn_dp_size": 1}, True),
+        (
+            {"speculative_draft_model_quantization": "unquant"},
+            {"speculative_draft_model_quantization": None},
+            False,
+        ),
+        (
+            {"speculative_draft_model_quantization": "unquant"},
+            {"speculative_draft_model_quantization": "fp8"},
+            True,
+        ),
+    ],
+)
+def test_what_sglang_stores_otherwise_is_no_difference(expected, reported, differs):
+    """Expected as it was asked for: the parser was not run."""
+    assert bool(proof.compare(expected, reported, proof.COMPARED)) == differs
+
+
 # -- log and command line
 
 

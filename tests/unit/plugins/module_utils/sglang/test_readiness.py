@@ -205,7 +205,19 @@ def test_something_else_answers(world, answer):
 
 def test_it_stops_listening_after_its_warm_up_began(world):
     world.health = [503, REFUSED]
-    assert failure(world.waiter().wait_for_health).reason == "unexpected_answer"
+    error = failure(world.waiter().wait_for_health)
+    assert error.reason == "unexpected_answer" and "going down" in str(error) and error.in_log
+
+
+def test_one_that_goes_down_slowly_is_told_by_why_it_died(world):
+    """Eight GPUs are given back by a process that lives for seconds after its socket was closed."""
+    world.health = [503, REFUSED]
+    world.process = lambda now: ALIVE if now < 20 else ProcessStatus(None, dead=True, detail="it ended", exit_status=1)
+    assert failure(world.waiter().wait_for_health).reason == "died"
+    with pytest.raises(NotReady) as raised:
+        world.now = 1000.0
+        in_parts(world, lambda waiter: waiter.wait_for_health(), return_after=5)
+    assert raised.value.reason == "died"
 
 
 def test_an_older_server_answers_for_the_one_that_loads(world):
@@ -255,6 +267,12 @@ def test_a_crash_loop_that_began_before_is_a_failure(world):
     assert error.reason == "restarted" and "3 times" in str(error) and len(world.asked) == 1
 
 
+def test_an_old_restart_of_a_server_that_answers_503_once_is_no_crash_loop(world):
+    world.health = [503, 200]
+    world.process = lambda now: ProcessStatus(100, restarts=1)
+    world.waiter().wait_for_health()
+
+
 def test_an_old_restart_of_a_server_that_is_up_is_a_warning(world):
     world.health = [200]
     world.process = lambda now: ProcessStatus(100, restarts=1)
@@ -266,8 +284,8 @@ def test_an_old_restart_of_a_server_that_is_up_is_a_warning(world):
 # -- generating
 
 
-def ready(world, **limits):
-    world.health = [200]
+def ready(world, up_before=False, **limits):
+    world.health = [200] if up_before else [503, 200]
     waiter = world.waiter(**limits)
     waiter.wait_for_health()
     return waiter
@@ -279,6 +297,33 @@ def test_a_single_stumble_is_bridged(world, stumble):
     for _again in range(2):  # and forgotten
         world.generate = [*[stumble] * readiness.TOLERATED, world.tokens()]
         assert waiter.generate("a", 128).completion_tokens == 128
+
+
+def test_a_server_whose_queue_is_full_gets_some_seconds(world):
+    waiter = ready(world)
+    began = world.now
+    world.generate = [*[(503, b"The request queue is full.")] * readiness.TOLERATED, world.tokens()]
+    waiter.generate("a", 128)
+    assert world.now - began >= 7
+
+
+def test_a_busy_server_that_was_up_before_gets_more_time_for_each_request(world):
+    """Asked again after the same time, one would stand at the end of its queue for ever."""
+    waiter = ready(world, up_before=True, timeout=1000)
+    world.generate, world.timeouts = [SLOW, SLOW, SLOW, world.tokens()], []
+    waiter.generate("a", 128)
+    assert world.timeouts == [30.0, 60.0, 120.0, 240.0]
+    began = world.now
+    world.generate = [*[(503, b"The request queue is full.")] * readiness.TOLERATED, world.tokens()]
+    waiter.generate("a", 128)
+    assert world.now - began >= 28
+
+
+def test_a_server_that_was_just_started_serves_nobody_else(world):
+    waiter = ready(world, timeout=1000)
+    world.generate, world.timeouts = [SLOW, SLOW, SLOW, world.tokens()], []
+    waiter.generate("a", 128)
+    assert world.timeouts == [30.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -425,8 +470,6 @@ def test_a_worker_that_is_gone_while_all_is_served_is_a_warning(world):
     world.health = [200]
     world.generate = [world.tokens()]
     waiter = world.waiter(workers=Workers(world, 0.0))
-    world.now += 1
-    waiter._last_ok = True  # it has answered before
     waiter.wait_for_health()
     waiter.generate("a", 128)
     assert "although the server answers" in waiter.warnings()[0]
@@ -457,6 +500,14 @@ def test_parts_are_one_wait(world):
     assert journal.elapsed == world.now - 1000.0
     assert journal.answers == ["starting: nothing listens on 127.0.0.1:30000", *journal.answers[1:]]
     assert not waiters[-1].was_up
+
+
+def test_a_new_part_does_not_fall_back_to_the_first_phase(world):
+    world.health = [REFUSED] * 120 + [200]
+    waiters = in_parts(world, lambda waiter: waiter.wait_for_health(), timeout=500, return_after=10, lines=loading)
+    assert len(waiters) > 4
+    phases = [phase["name"] for phase in waiters[-1].journal.phases()]
+    assert phases == ["starting", "loading_weights", "warming_up", "ready"]
 
 
 def test_the_deadline_is_that_of_the_whole_wait(world):
@@ -519,6 +570,7 @@ def loaded(world):
         time.sleep(0.01)  # threads that need no time run ahead of who counts
         with world.lock:
             number, world.answered = world.answered, world.answered + 1
+            world.timeouts.append(timeout)
             world.texts = [*getattr(world, "texts", []), payload["text"]]
         step = world.script(number)
         if isinstance(step, Exception):
@@ -544,6 +596,13 @@ def test_all_requests_are_answered_and_all_are_different(loaded):
     assert (count.requests, count.failed, loaded.answered) == (40, 0, 40)
     assert count.result()["accept_length"] == 3.2
     assert len(set(loaded.texts)) == 40 and len({text.split()[0] for text in loaded.texts}) == 40
+
+
+@pytest.mark.parametrize(("health", "seconds"), [([200], 120.0), ([503, 200], 30.0)])
+def test_a_server_that_may_serve_others_gets_more_time_under_load(loaded, health, seconds):
+    loaded.health = health
+    soak(loaded, requests=4, timeout=1000)
+    assert loaded.timeouts[-4:] == [seconds] * 4
 
 
 @pytest.mark.parametrize("stumble", [(503, b""), SLOW, BROKEN])

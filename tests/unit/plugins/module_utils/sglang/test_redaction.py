@@ -94,3 +94,15 @@ def test_only_secret_values_stay_hidden_in_results():
     hidden = {"1", "true", "hf_abcdef", "from-elsewhere"}
     redaction.settle_hidden_values(hidden, {"A": 1, "B": "true", "HF_TOKEN": "hf_abcdef"}, {"api-key": "k", "x": ""})
     assert hidden == {"hf_abcdef", "from-elsewhere", "k"}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("http://me:s3cr3t@proxy:3128", f"http://me:{REDACTED}@proxy:3128"),
+        ("http://proxy:3128/a@b", "http://proxy:3128/a@b"),
+        ("0,1", "0,1"),
+    ],
+)
+def test_a_password_in_an_address_is_not_shown(value, shown):
+    assert redaction.redact_environment({"https_proxy": value}) == {"https_proxy": shown}

@@ -9,7 +9,12 @@ import os
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import RunningError, find_running
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import (
+    RunningError,
+    find_all,
+    find_running,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_unit import HEADER
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 
@@ -25,7 +30,7 @@ def process(session, cgroup="/", start_time=1 << 60):
 
 @pytest.fixture
 def paths(tmp_path):
-    return InstancePaths("main", state_dir=str(tmp_path / "state"), run_dir=str(tmp_path))
+    return InstancePaths("main", state_dir=str(tmp_path / "state"), run_dir=str(tmp_path), unit_dir=str(tmp_path))
 
 
 def no_command(_command, _timeout):
@@ -114,3 +119,33 @@ def test_no_systemd(paths):
 
     with pytest.raises(RunningError, match=r"no such program.*set manager to process"):
         find_running(paths, "systemd", PROCFS, lambda *_words: Completed(127, missing=True))
+
+
+# -- every manager
+
+
+def managers(paths, wanted, release=None, run=None):
+    return [item.manager for item in find_all(paths, wanted, release, PROCFS, run or show(0))]
+
+
+def test_the_other_manager_is_asked_where_it_left_something_of_ours(paths):
+    assert managers(paths, "process", run=no_command) == ["process"]
+    assert managers(paths, "systemd") == ["systemd"]
+    # A current release that another manager would start says nothing of what runs.
+    paths.unit_file.write_text(HEADER + "\n[Unit]\n")
+    assert managers(paths, "process") == ["process", "systemd"]
+    write_pid_file(paths)
+    assert managers(paths, "systemd") == ["systemd", "process"]
+
+
+def test_a_unit_of_that_name_that_is_somebody_elses_is_not_asked_for(paths):
+    paths.unit_file.write_text("[Unit]\n")
+    assert managers(paths, "process", run=no_command) == ["process"]
+
+
+def test_a_manager_that_is_not_there_matters_only_where_it_was_asked_for(paths):
+    paths.unit_file.write_text(HEADER + "\n")
+    none = show(0, 1, "System has not been booted with systemd")
+    assert managers(paths, "process", run=none) == ["process"]
+    with pytest.raises(RunningError):
+        managers(paths, "systemd", run=none)

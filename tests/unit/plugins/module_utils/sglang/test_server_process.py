@@ -23,7 +23,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_proc
     session_of,
     write_pid_file,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
 
 RECORD = PidRecord(pid=4711, start_ticks=1000, boot_id="boot", release="r1", command_sha256="00")
 
@@ -114,40 +114,6 @@ def test_a_worker_whose_main_thread_ended_first_is_a_member_still():
 
     kernel = Threads(MAIN, process(4800, state="Z"), process(4801, state="Z"))
     assert [member.pid for member in session_of(RECORD, kernel)] == [4800]
-
-
-@pytest.mark.parametrize(
-    "kernel", [Kernel(MAIN, boot_id="other"), Kernel(process(4711, 5000), process(4800, 5001)), Kernel()]
-)
-def test_a_stale_record_ends_nobody(kernel, monkeypatch):
-    monkeypatch.setattr(server_process, "end_processes", lambda *args, **more: pytest.fail("somebody was signalled"))
-    assert server_process.stop(RECORD, 0, 1, kernel) == []
-
-
-def test_a_main_process_that_may_not_be_signalled_keeps_its_workers(monkeypatch):
-    from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
-
-    signalled = []
-
-    def end(targets, *rest, **more):
-        signalled.extend(targets)
-        return [Outcome(target, "survived", (), 0.0, "S", "SIGTERM: Operation not permitted") for target in targets]
-
-    monkeypatch.setattr(server_process, "end_processes", end)
-    ended = server_process.stop(RECORD, 1, 1, Kernel(MAIN, process(4800)))
-    assert signalled == [ProcessIdentity(4711, 1000)] and len(server_process.survivors_of(ended)) == 1
-
-
-def test_a_worker_that_survives_is_told_once(monkeypatch):
-    from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
-
-    monkeypatch.setattr(
-        server_process,
-        "end_processes",
-        lambda targets, *rest, **more: [Outcome(target, "survived", ("SIGKILL",), 1.0, "D") for target in targets],
-    )
-    ended = server_process.stop(RECORD, 1, 1, Kernel(process(4800)))
-    assert [(item.process.pid, item.role) for item in ended] == [(4800, "worker")]
 
 
 def test_a_pid_file_comes_back_as_it_was_written(tmp_path):

@@ -50,6 +50,22 @@ def test_names_the_numbers_that_are_missing(numbers, missing):
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "numbers", "most"),
+    [
+        ("EAGLE3", (2, 2, 7), None),
+        ("EAGLE3", (2, 2, 8), 7),
+        ("EAGLE", (1, 4, 6), 5),
+        ("STANDALONE", (5, 4, 69), None),
+        ("NGRAM", (1, 10, 12), None),
+        ("EAGLE3", (3, 1, 8), None),
+    ],
+)
+def test_refuses_more_draft_tokens_than_a_tree_has(algorithm, numbers, most):
+    found = messages(spec(algorithm, "/d", *numbers), FAILED)
+    assert len(found) == (most is not None) and all(f"at most {most}" in message for message in found)
+
+
+@pytest.mark.parametrize(
     ("tokens", "options", "warned"),
     [(8, {}, True), (10, {}, False), (8, {"ngram_max_bfs_breadth": "8"}, False), (None, {}, False)],
 )

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail
@@ -146,3 +148,15 @@ def test_how_long_a_log_has_not_moved():
     log.lines = [WEIGHTS, KV]
     later.look(now=True)
     assert later.silent == 0.0
+
+
+@pytest.mark.parametrize("text", ["Loading ", "Capturing ", "DeepGEMM warmup "])
+def test_a_long_line_takes_no_time(text):
+    began = time.monotonic()
+    progress_of(["[2026-01-02 03:04:05] Load weight begin.", text * 50000])
+    assert time.monotonic() - began < 2
+
+
+def test_the_last_of_many_bars_on_one_line_counts():
+    bars = "".join("Loading safetensors checkpoint shards: %3d%% Completed | x" % done for done in range(100))
+    assert progress_of(["[2026-01-02 03:04:05] Load weight begin.", bars]).percent == 99

@@ -11,10 +11,18 @@ import pytest
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, find_running
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import StartError, Tools, UnitStart
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import Launch
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import (
+    ProcessStart,
+    StartError,
+    Tools,
+    UnitStart,
+    refuse_other_manager,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.systemd_unit import HEADER
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcFs
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeClock, FakeProc
 
 UNIT = "sglang-main.service"
@@ -92,6 +100,17 @@ def test_it_is_enabled_only_where_that_is_wanted_and_can_be(proc, paths, enabled
     assert systemd.calls == ["daemon-reload", "start"]
 
 
+def test_one_that_runs_and_cannot_be_enabled_is_a_change_all_the_same(proc, paths):
+    systemd = Systemd()
+
+    def run(argv, timeout, input="", env=None):
+        return Completed(1, err="Read-only file system") if "enable" in argv else systemd(argv, timeout)
+
+    with pytest.raises(StartError, match=r"main runs, but .*next boot: .*Read-only") as caught:
+        start(run, proc, paths)
+    assert caught.value.results == {"changed": True}
+
+
 def test_check_mode_starts_nothing(proc, paths):
     systemd = Systemd(LoadState="not-found")
     assert start(systemd, proc, paths, act=False) and systemd.calls == []
@@ -115,13 +134,37 @@ def test_one_that_runs_is_left_alone(proc, paths):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ({"LoadState": "not-found"}, "no unit " + UNIT),
+        ({"LoadState": "not-found"}, "no unit %s .not-found.: deploy a release" % UNIT),
+        ({"LoadState": "masked"}, "systemctl unmask " + UNIT),
         ({"ActiveState": "deactivating", "SubState": "stop-sigterm", "MainPID": 10}, "is being stopped"),
     ],
 )
 def test_what_cannot_be_started(proc, paths, state, words):
     with pytest.raises(StartError, match=words):
         start(Systemd(**state), proc, paths)
+
+
+def test_check_mode_sees_a_unit_that_is_masked(proc, paths):
+    with pytest.raises(StartError, match="unmask"):
+        start(Systemd(LoadState="masked"), proc, paths, act=False)
+
+
+def test_one_that_failed_too_often_may_be_started_again(proc, paths):
+    systemd = Systemd(ActiveState="failed", SubState="failed", Result="start-limit-hit", UnitFileState="enabled")
+    assert start(systemd, proc, paths)
+    assert systemd.calls == ["daemon-reload", "reset-failed", "start"]
+
+
+def test_one_that_another_manager_runs_is_not_started_a_second_time(proc, paths):
+    systemd = Systemd(ActiveState="active", SubState="running", MainPID=10)
+    proc.add(10, cgroup="0::" + GROUP)
+    with pytest.raises(StartError, match=r"by the manager systemd \(PID 10\): stop it first"):
+        refuse_other_manager("main", [find_running(paths, "systemd", proc.procfs, systemd)])
+    systemd.state.update(ActiveState="activating", SubState="auto-restart", MainPID=0)
+    with pytest.raises(StartError, match=r"by the manager systemd \(%s\)" % UNIT):
+        refuse_other_manager("main", [find_running(paths, "systemd", proc.procfs, systemd)])
+    systemd.state.update(IDLE)
+    refuse_other_manager("main", [find_running(paths, "systemd", proc.procfs, systemd)])
 
 
 def test_what_is_left_of_it_is_named(proc, paths):
@@ -169,3 +212,31 @@ def test_systemd_that_does_not_answer(proc, paths):
     running = Running("systemd", unit=UNIT)
     with pytest.raises(UnitError, match=r"daemon-reload failed: it did not answer in time"):
         UnitStart(paths, None, True, Tools(proc.procfs, run, 0.3, 5.0, clock, clock.sleep)).run(running, True)
+
+
+# -- a process of its own, beside the unit of an earlier release
+
+
+def boot(systemd, paths):
+    """What is done about the unit before a process of its own is started."""
+    clock = FakeClock()
+    tools = Tools(ProcFs(), systemd, 0.3, 5.0, clock, clock.sleep)
+    ProcessStart(paths, Launch(("x",), {}), None, tools)._have_no_unit_started_at_boot()
+    return systemd.calls
+
+
+def test_the_unit_of_an_earlier_release_is_not_started_at_boot_any_more(tmp_path):
+    paths = InstancePaths("main", unit_dir=str(tmp_path))
+    assert boot(Systemd(UnitFileState="enabled"), paths) == []  # there is none
+    paths.unit_file.write_text("[Unit]\n")
+    assert boot(Systemd(UnitFileState="enabled"), paths) == []  # it is somebody else's
+    paths.unit_file.write_text(HEADER + "\n[Unit]\n")
+    assert boot(Systemd(UnitFileState="enabled"), paths) == ["disable"]
+    assert boot(Systemd(UnitFileState="disabled"), paths) == []
+
+
+def test_where_no_systemd_answers_none_starts_it(tmp_path):
+    paths = InstancePaths("main", unit_dir=str(tmp_path))
+    paths.unit_file.write_text(HEADER + "\n")
+    systemd = Systemd(LoadState="")
+    assert boot(systemd, paths) == []

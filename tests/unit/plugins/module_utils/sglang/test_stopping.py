@@ -85,6 +85,7 @@ class World:
                 "ExecMainStatus": 0 if running else 9,
                 "NRestarts": 0,
                 "Result": self.result,
+                "TimeoutStopUSec": "3s",
             }
             return Completed(0, "".join("%s=%s\n" % item for item in values.items()))
         return Completed(0)
@@ -146,6 +147,26 @@ def test_systemd_kills_what_does_not_end_in_the_grace():
 def test_the_units_own_limit_counts_as_killed():
     stopped = by_unit(World(ends_at=3.0, result="timeout"))
     assert stopped.ended[0].outcome.action == "killed"
+    assert stopped.main.limit == "TimeoutStopSec of %s (it has 3s)" % UNIT
+    assert by_unit(World(ends_at=3.0)).main.limit == "" and by_unit(World(ends_at=None)).main.limit == ""
+
+
+def test_a_systemd_that_is_busy_for_a_while_is_asked_again():
+    world = World(ends_at=3.0)
+    answer = world.run
+
+    def busy(argv, timeout, input="", env=None):
+        if "show" in argv and world.clock.now < 5.0:
+            return Completed(None, timed_out=True)
+        return answer(argv, timeout)
+
+    world.run = busy
+    stopped = by_unit(world)
+    assert rows(stopped)[0] == (10, "main", "terminated") and stopped.main.problem == ""
+    world = World(ends_at=3.0)
+    world.run = lambda argv, timeout, input="", env=None: Completed(0 if "stop" in argv else None, timed_out=True)
+    assert "did not answer in time" in by_unit(world).main.problem
+    assert world.clock.now < 15.0
 
 
 def test_one_that_nothing_ends_survives_and_is_explained():

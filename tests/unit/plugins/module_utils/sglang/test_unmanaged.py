@@ -90,6 +90,8 @@ def test_one_that_listens(proc):
     proc.add(11, ppid=10, argv=("sglang::scheduler_TP0",))
     found = find(proc, [("127.0.0.1", 10)])
     assert (found.process.pid, found.listening, found.supervisor) == (10, True, None)
+    # Whatever was asked for, and whatever its command line says, that is where it answers.
+    assert find(proc, [("10.0.0.5", 10)], host="0.0.0.0").host == "10.0.0.5"
     assert found.pids == {10, 11} and found.owns(proc.procfs.read(11)) and not found.owns(proc.procfs.read(1))
     shown = found.to_dict()
     assert shown["pid"] == 10 and "sk-abcdefgh" not in str(shown) and "--api-key" in shown["command"]

@@ -27,6 +27,7 @@ STATE = WaitState(
     identity=ProcessIdentity(7, 900),
     seen=Seen("the end", 19.0),
     workers=[Worker(ProcessIdentity(8, 901), "sglang::scheduler", 18.0), Worker(ProcessIdentity(9, 902), "sglang::d")],
+    missing_since=19.5,
     samples=[[Generation(128, {"spec_verify_ct": 40}, 1.5)], []],
     judged=1,
     soak=SoakCount(10, 1, 1, 4.5, 320, 100, "late"),

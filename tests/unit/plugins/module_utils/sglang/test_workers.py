@@ -49,8 +49,8 @@ class Processes:
     def clock(self):
         return self.now
 
-    def watch(self, known=(), required=()):
-        return WorkerWatch(self, lambda process: process.ours, self.clock, known, required)
+    def watch(self, known=(), required=(), missing_since=None):
+        return WorkerWatch(self, lambda process: process.ours, self.clock, known, required, missing_since)
 
 
 @pytest.fixture
@@ -99,6 +99,34 @@ def test_new_ones_are_searched_for_now_and_then(processes):
     assert {worker.name for worker in watch.known()} >= {"sglang::data_parallel_controller"}
 
 
+def test_one_that_was_replaced_is_not_missed(processes):
+    """uvicorn starts another tokenizer worker when one dies."""
+    processes.put(11, "sglang::tokenizer_worker:11")
+    watch = processes.watch()
+    watch.look()
+    del processes.table[11]
+    processes.put(12, "sglang::tokenizer_worker:12")
+    for _second in range(10):
+        processes.now += 1
+        assert watch.look(True) == ""
+    del processes.table[12]
+    processes.now += 1
+    watch.look(True)
+    processes.now += PATIENCE
+    assert watch.look(True) == "sglang::tokenizer_worker:11 (PID 11), sglang::tokenizer_worker:12 (PID 12)"
+
+
+def test_one_of_two_of_the_same_title_is_missed(processes):
+    processes.put(11, "sglang::detokenizer")
+    watch = processes.watch()
+    watch.look()
+    del processes.table[11]
+    processes.now += 1
+    watch.look()
+    processes.now += PATIENCE
+    assert watch.look() == "sglang::detokenizer (PID 11)"
+
+
 def test_the_next_part_knows_those_that_went_missing_in_between(processes):
     watch = processes.watch()
     watch.look()
@@ -121,6 +149,15 @@ def test_those_that_were_gone_before_are_missed_once_the_server_listens(processe
         processes.now += seconds
         assert watch.look(listening).startswith(told) and bool(watch.look(listening)) == bool(told)
     assert "scheduler" not in watch.look(True)
+
+
+def test_short_parts_do_not_forget_since_when_one_is_missed(processes):
+    watch = processes.watch(required=["sglang::data_parallel_controller"])
+    for _part in range(int(PATIENCE)):
+        assert watch.look(True) == ""
+        processes.now += 1
+        watch = processes.watch(watch.known(), ["sglang::data_parallel_controller"], watch.missing_since)
+    assert watch.look(True) == "sglang::data_parallel_controller"
 
 
 def test_nothing_is_missed_where_no_process_has_a_title(processes):

@@ -19,6 +19,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.system.shared_file
     list_files,
     remove,
 )
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeProc
 
 PROCFS = ProcFs()
 ALL = re.compile(".*")
@@ -85,7 +86,7 @@ def test_another_file_of_the_same_name_is_another_file(folder, tmp_path):
 
 def test_where_numbers_cannot_be_compared_the_name_must_do(folder, tmp_path, monkeypatch):
     file, other = make(folder, "sgl_shm_x"), make(tmp_path, "sgl_shm_x")
-    monkeypatch.setattr(shared_files, "_device_of_mount", lambda *_words: None)
+    monkeypatch.setattr(shared_files, "_mount_of", lambda *_words: None)
     with mapped(other.path):
         assert FileUsers([file], PROCFS).among([ME]) == {file.path: [ME]}
 
@@ -126,6 +127,31 @@ def test_a_container_with_the_hosts_memory_files_sees_too_little(folder, monkeyp
     assert "does not see its processes" in users._hidden()
     monkeypatch.setattr(ProcFs, "namespace", lambda self, pid, kind: "ipc:[4026532000]" if kind == "ipc" else "net")
     assert users._hidden() == ""
+
+
+@pytest.mark.parametrize(
+    ("mount", "first", "words"),
+    [
+        ("/dev/shm rw - tmpfs shm rw", "sh", ""),  # an engine's own for this container
+        ("/dev/shm rw master:7 shared:9 - tmpfs tmpfs rw", "sh", "/dev/shm may be shared with others"),
+        ("/dev/shm rw - tmpfs tmpfs rw", "tini", "/dev/shm may be shared with others"),
+        ("/dev/shm rw - tmpfs tmpfs rw", "systemd", ""),  # a guest
+        ("/dev/shm rw - tmpfs tmpfs rw", "init", ""),
+        ("/ rw - overlay overlay rw", "sh", ""),
+    ],
+)
+def test_a_container_whose_memory_files_may_be_others_as_well_sees_too_little(
+    tmp_path, monkeypatch, mount, first, words
+):
+    monkeypatch.setattr(ProcFs, "in_pid_namespace", lambda self: True)
+    monkeypatch.setattr(ProcFs, "namespace", lambda self, pid, kind: "ipc:[4026532000]" if kind == "ipc" else "net")
+    proc = FakeProc(tmp_path)
+    proc.add(1, ppid=0, comm=first)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n223 22 0:76 / %s\n" % mount)
+    file = shared_files.SharedFile("/dev/shm/sgl_shm_x", 1, 2, 0, 0, 0.0)
+    problem = FileUsers([file], proc.procfs)._hidden()
+    assert words in problem and bool(words) == bool(problem)
 
 
 def test_exactly_the_file_that_was_seen_is_removed(folder):
