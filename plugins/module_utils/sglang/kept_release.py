@@ -35,9 +35,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_list import find_release
 
 # Settings that stay text, whatever they look like.
-_TEXT = frozenset(
-    ["model_path", "served_model_name", "host", "speculative_draft_model_path", "speculative_algorithm"]
-)
+_TEXT = frozenset(["model_path", "served_model_name", "host", "speculative_draft_model_path", "speculative_algorithm"])
 # Rules about what makes sense: a release that has served breaks them knowingly.
 _ADVICE = frozenset(["adaptive", "arguments", "environment", "options", "speculation"])
 
@@ -148,7 +146,5 @@ def settings_of(arguments: Sequence[str], release: Release) -> Settings:
 
 def _without_devices(environment: Dict[str, str]) -> Dict[str, str]:
     return {
-        name: value
-        for name, value in environment.items()
-        if name not in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+        name: value for name, value in environment.items() if name not in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
     }
