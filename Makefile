@@ -51,10 +51,19 @@ test: ## all tests, as root
 unit: $(TEST_ENVIRONMENT) links ## unit tests
 	@part=unit; $(PYTEST) tests/unit
 
+# In two parts of about the same length, so that they can run side by side.
+DEPLOYMENT_TESTS := $(wildcard tests/simulated/test_sglang*.py) \
+	$(addprefix tests/simulated/,test_ready_cases.py test_release_cases.py test_stop_cases.py)
+
 .PHONY: simulated
-simulated: $(TEST_ENVIRONMENT) links simulator ## modules on real processes with simulated GPUs
+simulated: $(TEST_ENVIRONMENT) links simulator ## the GPU modules on real processes with simulated GPUs
 	@$(TOOLING)/need-packages gcc libc6-dev procps
-	@part=simulated; $(PYTEST) tests/simulator tests/simulated
+	@part=simulated; $(PYTEST) tests/simulator tests/simulated $(addprefix --ignore=,$(DEPLOYMENT_TESTS))
+
+.PHONY: deployment
+deployment: $(TEST_ENVIRONMENT) links simulator ## the SGLang modules on stand-in servers
+	@$(TOOLING)/need-packages gcc libc6-dev procps
+	@part=deployment; $(PYTEST) $(DEPLOYMENT_TESTS)
 
 .PHONY: parsers
 parsers: $(TEST_ENVIRONMENT) links ## preflight against the parsers of real SGLang releases

@@ -29,8 +29,8 @@ AT_A_TIME = 2
 # What several parts need, made first: two runs of make must not make the same thing at the same time.
 PREPARATION = ("venv", "hosts-root")
 SHARED = ("links", "tree", "simulator")
-# Those that fail fast come first; of the others, the long ones.
-PARTS = ("unit", "lint", "molecule", "sanity", "simulated", "parsers")
+# Those that fail fast come first; of the others, the long ones, so that none is left alone at the end.
+PARTS = ("unit", "lint", "molecule", "deployment", "simulated", "sanity", "parsers")
 
 
 @dataclass
