@@ -264,6 +264,7 @@ def test_leftovers_of_a_crash_are_told_apart_by_evidence(server, shared):
         for name in (
             "multi_tokenizer_args_%d" % dead,
             "multi_tokenizer_args_%d" % os.getpid(),
+            "sgl_shm_mm_%d_abc" % dead,
             "sgl_shm_mm_1_abc",
             "sglang_loads_x_1.shm",
             "sglang_host_pool_7",
@@ -286,11 +287,17 @@ def test_leftovers_of_a_crash_are_told_apart_by_evidence(server, shared):
         planned = stop(server, check=True)
         assert all(path.exists() for path in files.values())
         result = succeeded(stop(server))
-    for name in ("multi_tokenizer_args_%d" % dead, "sgl_shm_mm_1_abc", "sglang_loads_x_1.shm", "sglang_host_pool_7"):
+    for name in (
+        "multi_tokenizer_args_%d" % dead,
+        "sgl_shm_mm_%d_abc" % dead,
+        "sglang_loads_x_1.shm",
+        "sglang_host_pool_7",
+    ):
         assert found(planned, files[name])[0] == "would_remove", name
         assert found(result, files[name])[0] == "removed" and not files[name].exists(), name
     kept = {
         files["multi_tokenizer_args_%d" % os.getpid()]: "PID %d of a live process" % os.getpid(),
+        files["sgl_shm_mm_1_abc"]: "PID 1 of a live process",
         files["nccl-aB3dE9"]: "nothing shows whose it was",
         newer: "newer than this stop",
         mapped: "PID %d" % pid,
