@@ -27,8 +27,9 @@ IN_VENV := PATH=$(VENV)/bin:$$PATH
 
 RUN_ENVIRONMENT := $(VENV)/.installed-run
 TEST_ENVIRONMENT := $(VENV)/.installed-test
-# Each part has temporary folders of its own: at its start pytest closes the folder above them to other users.
-PYTEST := mkdir -p /tmp/inferops-tests/$$part && $(IN_VENV) PYTEST_DEBUG_TEMPROOT=/tmp/inferops-tests/$$part PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
+# Each part has temporary folders of its own: at its start pytest closes the folder above them to other users.  They
+# lie in $$root, /tmp where the names of sockets would become too long.
+PYTEST := root=$${root:-/tmp/inferops-$$part} && mkdir -p $$root && $(IN_VENV) PYTEST_DEBUG_TEMPROOT=$$root PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
 
 .PHONY: help
 help: ## list the targets
@@ -58,7 +59,7 @@ DEPLOYMENT_TESTS := $(wildcard tests/simulated/test_sglang*.py) \
 .PHONY: simulated
 simulated: $(TEST_ENVIRONMENT) links simulator ## the GPU modules on real processes with simulated GPUs
 	@$(TOOLING)/need-packages gcc libc6-dev procps
-	@part=simulated; $(PYTEST) tests/simulator tests/simulated $(addprefix --ignore=,$(DEPLOYMENT_TESTS))
+	@part=simulated; root=/tmp; $(PYTEST) tests/simulator tests/simulated $(addprefix --ignore=,$(DEPLOYMENT_TESTS))
 
 .PHONY: deployment
 deployment: $(TEST_ENVIRONMENT) links simulator ## the SGLang modules on stand-in servers

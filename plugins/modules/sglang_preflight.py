@@ -791,7 +791,7 @@ def main() -> None:
     summary = problem_summary(outcome.checks)
     if summary:
         # Ansible prints all of a failed result: what is right would bury what is wrong.
-        module.fail_json(msg=summary, checks=[check.to_dict() for check in failures(outcome.checks)])
+        module.fail_json(changed=False, msg=summary, checks=[check.to_dict() for check in failures(outcome.checks)])
     result = {"changed": False, "sglang": outcome.facts, "checks": [check.to_dict() for check in outcome.checks]}
     if module._diff:
         result["diff"] = outcome.diff

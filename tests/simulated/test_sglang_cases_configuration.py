@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import time
 
 import pytest
 from make_model import make_model
@@ -199,9 +201,11 @@ def test_the_lock_of_a_killed_compiler_is_named(server, tmp_path, variable):
         assert str(lock) in warnings(result)
     server.stop()
     lock.touch()
+    # When a process started is known to a second.
+    os.utime(lock, (time.time() - 60, time.time() - 60))
     server.go(environment={variable: str(tmp_path / "jit")})
     wait_until(lambda: "Init torch distributed ends" in server.log())
-    hung = server.wait(timeout=0.5)
+    hung = server.wait(timeout=3)
     assert hung["failed"] and hung["reason"] in ("timeout", "jit_lock") and str(lock) in hung["msg"]
     lock.unlink()
     succeeded(server.wait())

@@ -324,7 +324,7 @@ def test_what_a_neighbour_of_the_same_user_may_be_about_to_use_stays(server, hos
         assert all(path.exists() for path in theirs) and beside.generate() == 200
 
 
-@pytest.mark.sglang_case(3, "beside a neighbour")
+@pytest.mark.sglang_case(3)
 def test_a_crash_loop_beside_a_neighbour_of_the_same_user_ends(server, host, shared, tmp_path):
     """What a killed server left is newer than the neighbour, and nobody uses it."""
     with simulated_server(host, tmp_path / "beside") as beside:
