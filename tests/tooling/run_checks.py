@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the parts of the tests, two at a time, and say at the end what failed and where the time went.
+"""Run the parts of the tests, three at a time, and say at the end what failed and where the time went.
 
 usage: run_checks.py [PART...]      default: all parts
 
@@ -24,7 +24,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "logs"
 REPORTS = ROOT / "build" / "reports"
-AT_A_TIME = 2
+# Most parts wait as much as they compute, so that two cores are busy with three.
+AT_A_TIME = 3
 
 # What several parts need, made first: two runs of make must not make the same thing at the same time.
 PREPARATION = ("venv", "hosts-root")
@@ -126,7 +127,7 @@ def count_of(result: Result, report: Path) -> Count:
 
 
 def run_all(runner: Runner, targets: tuple[str, ...], show_all: bool = True) -> list[Result]:
-    """Run the targets, at most two at a time; say of each how it ended."""
+    """Run the targets, at most three at a time; say of each how it ended."""
     results = []
 
     def run(target: str) -> Result:
