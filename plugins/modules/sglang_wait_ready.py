@@ -596,7 +596,7 @@ def main() -> None:
         module.warn(task.shown(warning))
     if failed is not None:
         module.fail_json(**task.results(), **task.failure(failed))
-    module.exit_json(**task.results(), proof=task.proven())
+    module.exit_json(**task.proven())
 
 
 if __name__ == "__main__":

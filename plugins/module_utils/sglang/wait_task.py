@@ -388,16 +388,18 @@ class WaitTask:
         return {"changed": False, "sglang": facts, "waited": round(self.waiter.journal.elapsed, 3)}
 
     def proven(self) -> Dict[str, Any]:
-        """What is worth keeping of a server that was proven."""
-        facts = self.results()["sglang"]
+        """The results for a server that was proven, with what is worth keeping of it as `proof`."""
+        results = self.results()
+        facts = results["sglang"]
         # Of a server that was up before, the phases of its start are not known, nor when it was ready.
         seen = not self.waiter.was_up
-        return {
+        proof = {
             "ready_after": facts["ready_after"] if seen else None,
             "accept_length": facts["accept_length"],
             "version": facts["version"],
             "phases": facts["phases"] if seen else [],
         }
+        return {**results, "proof": proof}
 
     def part(self) -> Dict[str, Any]:
         """The results of a part of the wait after which there is more to do."""
