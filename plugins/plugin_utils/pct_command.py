@@ -184,9 +184,15 @@ def armour(command: str) -> str:
     """A command as printable ASCII without quotes, backslashes of its own and line ends.
 
     The guest's printf %b turns it back.  What is not ASCII would not survive pct, which decodes its arguments
-    by the locale of the host.  Raises GuestError for a command with a NUL, which no argument can hold.
+    by the locale of the host.  Raises GuestError for a command with what no argument can hold: a NUL, half a
+    character.
     """
-    raw = command.encode("utf-8", "surrogateescape")
+    try:
+        raw = command.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise GuestError(
+            "the command contains %a, which is no character" % error.object[error.start : error.end]
+        ) from None
     if b"\0" in raw:
         raise GuestError("the command contains a NUL character, which no command line can hold")
     return "".join(_ARMOUR[byte] for byte in raw)
