@@ -155,8 +155,9 @@ def test_what_an_orderly_end_leaves(launch: Launch, folders: Dict[str, str], ver
     assert str(loads) in maps
     server.process.terminate()
     server.wait()
-    assert prefixes(folders["STANDIN_SHM_DIR"]) == left
-    assert bool(list(Path(folders["STANDIN_TMP_DIR"]).iterdir())) == bool(left)
+    # A worker may still be tidying up when the main process has gone.
+    wait_for(lambda: prefixes(folders["STANDIN_SHM_DIR"]) == left)
+    wait_for(lambda: bool(list(Path(folders["STANDIN_TMP_DIR"]).iterdir())) == bool(left))
 
 
 def test_stale_segments_make_each_start_fail(launch: Launch, folders: Dict[str, str]) -> None:
