@@ -12,6 +12,7 @@ FOLDER/VERSION.unavailable says why, and its tests are skipped with that.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -24,8 +25,9 @@ REQUIREMENTS = HERE.parent / "requirements"
 SHARED = REQUIREMENTS / "parsers.txt"
 # One for all releases: their parsers need no particular one.
 TORCH = "2.13.0"
-# PyPI's build for x86-64 brings CUDA, some gigabytes; the CPU build is to be had there, or from a mirror that has it.
-CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+# PyPI's build for x86-64 brings CUDA, some gigabytes. Where the index of pip has no CPU build either, this variable
+# names one that has.
+CPU_INDEX = "TORCH_CPU_INDEX"
 
 
 class Unavailable(Exception):
@@ -98,8 +100,11 @@ def install_shared(folder: Path) -> None:
     options = ["install", "--quiet", "--no-compile", "--only-binary", ":all:", f"torch=={TORCH}+cpu"]
     try:
         pip(folder, *options)
-    except Unavailable:
-        pip(folder, *options, "--index-url", CPU_BUILDS, "--retries", "1", "--timeout", "15")
+    except Unavailable as error:
+        index = os.environ.get(CPU_INDEX)
+        if not index:
+            raise Unavailable(f"{error}; name an index with CPU builds of torch in {CPU_INDEX}") from None
+        pip(folder, *options, "--index-url", index, "--retries", "1", "--timeout", "15")
     pip(folder, "install", "--quiet", "--no-compile", "--prefer-binary", "--requirement", str(SHARED))
     finish(folder, state)
 
