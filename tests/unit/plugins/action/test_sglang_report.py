@@ -29,14 +29,8 @@ PLAY = """
 
 
 @pytest.fixture
-def play(tmp_path):
+def play(tmp_path, collections):
     """Run the play; returns (exit status, output)."""
-    root = os.path.abspath(__file__)
-    for _level in range(5):
-        root = os.path.dirname(root)
-    parent = tmp_path / "ansible_collections" / "inferops"
-    parent.mkdir(parents=True)
-    (parent / "sglang").symlink_to(root)
     (tmp_path / "play.yml").write_text(PLAY)
 
     def run(path, *options):
@@ -47,7 +41,7 @@ def play(tmp_path):
             ],
             cwd=tmp_path,
             check=False,
-            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(tmp_path), ANSIBLE_NOCOLOR="1", COLUMNS="140"),
+            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), ANSIBLE_NOCOLOR="1", COLUMNS="140"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

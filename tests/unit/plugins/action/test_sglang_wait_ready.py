@@ -298,14 +298,8 @@ PLAY = """
 
 
 @pytest.fixture
-def play(tmp_path):
+def play(tmp_path, collections):
     """Run the play on one host, which is this one; returns (exit status, output)."""
-    root = os.path.abspath(__file__)
-    for _level in range(5):
-        root = os.path.dirname(root)
-    parent = tmp_path / "ansible_collections" / "inferops"
-    parent.mkdir(parents=True)
-    (parent / "sglang").symlink_to(root)
     (tmp_path / "play.yml").write_text(PLAY)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -337,7 +331,7 @@ def play(tmp_path):
                 *("-e", "parts=%s" % parts, *options),
             ],
             cwd=tmp_path,
-            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(tmp_path), ANSIBLE_NOCOLOR="1", COLUMNS="140"),
+            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), ANSIBLE_NOCOLOR="1", COLUMNS="140"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
