@@ -407,7 +407,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches imp
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     REDACTED,
     redact_text,
-    secrets_of,
     settle_hidden_values,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import (
@@ -566,7 +565,7 @@ def _shown(release: Optional[Release], link: str) -> str:
 
 def difference(plan: Plan, paths: InstancePaths, before: Optional[Release]) -> List[Dict[str, str]]:
     """Before and after, as the user may see it."""
-    secrets = secrets_of(plan.release.command, plan.release.environment) | set(plan.release.secret_args.values())
+    secrets = plan.release.secrets()
     shown = [
         _pair(
             paths.current_link,

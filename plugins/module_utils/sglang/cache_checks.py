@@ -17,6 +17,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, 
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, ok, skipped, warning
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.jit_locks import jit_folders, stale_locks
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 _NAME = "caches"
 # Caches have many thousands of files, and their folders of locks lie near the top.
@@ -160,28 +161,8 @@ def _dead_owner(path: str, alive: Callable[[int], bool]) -> bool:
 def _open_by(paths: Iterable[str], proc_root: str) -> Set[str]:
     """Those of some files that a process has open."""
     wanted = set(paths)
-    found: Set[str] = set()
-    for pid in _pids(proc_root):
-        folder = os.path.join(proc_root, pid, "fd")
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        for name in names:
-            try:
-                target = os.readlink(os.path.join(folder, name))
-            except OSError:
-                continue
-            if target in wanted:
-                found.add(target)
-    return found
-
-
-def _pids(proc_root: str) -> List[str]:
-    try:
-        return [name for name in os.listdir(proc_root) if name.isdigit()]
-    except OSError:
-        return []
+    procfs = ProcFs(proc_root)
+    return {path for pid in procfs.pids() for path in procfs.open_files(pid) if path in wanted}
 
 
 def _locked(paths: Sequence[str], proc_root: str) -> Dict[str, int]:

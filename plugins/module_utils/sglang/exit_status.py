@@ -16,12 +16,16 @@ _ENDS_WITH_ZERO = (0, 5, 19)
 _SIGKILL, _SIGTERM = 128 + 9, 128 + 15
 
 
+def ends_with_zero(version: str) -> bool:
+    """Whether a server of this version ends with status 0 when it is told to; before, it kills itself."""
+    return version_tuple(version) >= _ENDS_WITH_ZERO
+
+
 def expected_status(version: str) -> Optional[int]:
     """The exit status of an orderly end, as in a shell; None for a version that is not known."""
-    numbers = version_tuple(version)
-    if not numbers:
+    if not version_tuple(version):
         return None
-    return 0 if numbers >= _ENDS_WITH_ZERO else _SIGKILL
+    return 0 if ends_with_zero(version) else _SIGKILL
 
 
 def judge(status: Optional[int], version: str, had_to_be_killed: bool, limit: str = "") -> Tuple[Optional[bool], str]:

@@ -91,6 +91,12 @@ def point_link(link: Path, target: str) -> None:
     _sync_folder(link.parent)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, where they are missing."""
     if not folder.is_dir():

@@ -35,8 +35,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner
 
-# The time of boot, from which start times are counted, is known to a second (seconds).
-_CLOCK_SLACK = 2.0
 # Sockets that accept connections to any address.
 _ALL = frozenset(["0.0.0.0", "::", "::ffff:0.0.0.0"])
 
@@ -192,7 +190,7 @@ class UnitProcess(MainProcess):
 
     def stale(self, release: Release, current_since: float) -> str:
         process = self._procfs.read(self.identity.pid) if self.identity is not None else None
-        if process is None or process.started_at + _CLOCK_SLACK >= current_since:
+        if process is None or not process.started_before(current_since):
             return ""
         return "it was started before this release became the current one"
 

@@ -8,7 +8,6 @@ What is to be done is decided from the files as they are; a run that was killed 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import time
@@ -19,6 +18,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Set,
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import (
     leftovers,
     read_text,
+    remove_file,
     write_alike,
     write_bytes,
     write_text,
@@ -293,7 +293,7 @@ def patch_steps(plan: PatchPlan) -> List[Callable[[], None]]:
             found.append(functools.partial(replace_source, change.path, change.after))
         if rewrite.done is not None:
             found.append(functools.partial(_finish, rewrite.done))
-        found += [functools.partial(_unlink, path) for path in rewrite.sweep]
+        found += [functools.partial(remove_file, path) for path in rewrite.sweep]
     return found
 
 
@@ -301,12 +301,7 @@ def _finish(manifest: Manifest) -> None:
     if manifest.entries:
         write_text(manifest.path, manifest.text, 0o644)
     else:
-        _unlink(manifest.path)
-
-
-def _unlink(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+        remove_file(manifest.path)
 
 
 def replace_source(path: Path, data: bytes, now: Callable[[], float] = time.time) -> None:
@@ -317,7 +312,7 @@ def replace_source(path: Path, data: bytes, now: Callable[[], float] = time.time
     those that are kept elsewhere.
     """
     for compiled in compiled_files(path):
-        _unlink(compiled)
+        remove_file(compiled)
     write_alike(path, data, max(int(now()), int(path.stat().st_mtime) + 1))
 
 

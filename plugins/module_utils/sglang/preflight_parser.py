@@ -95,7 +95,7 @@ def judge(answer: Optional[ProbeResult], request: Request) -> List[Check]:
     if answer is None:
         why = "it was told not to" if request.parser == SKIP else "other problems come first"
         return [skipped(_NAME, f"SGLang's own parser was not asked: {why}.")]
-    message = redact_text(answer.message, secrets_of((), request.environment) | set(request.secret_args.values()))
+    message = redact_text(answer.message, secrets_of((), request.environment, request.secret_args))
     if answer.status == parser_probe.ACCEPTED:
         return [ok(_NAME, f"SGLang {answer.version} accepts the arguments.")]
     if answer.status == parser_probe.REFUSED:

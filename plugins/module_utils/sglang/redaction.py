@@ -8,7 +8,7 @@ Names decide: an argument or a variable whose name says that it holds a secret l
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 REDACTED = "********"
 
@@ -101,11 +101,13 @@ def _redact_value(value: Any) -> Any:
     return value
 
 
-def secrets_of(argv: Sequence[str], environment: Mapping[str, Any]) -> Set[str]:
-    """The secret values in a command line and an environment, for redact_text."""
+def secrets_of(
+    argv: Sequence[str], environment: Mapping[str, Any], secret_args: Optional[Mapping[str, str]] = None
+) -> Set[str]:
+    """The secret values in a command line and an environment, and all of secret_args, for redact_text."""
     values = set(secret_argument_values(argv))
     values.update(str(value) for name, value in environment.items() if is_secret_variable(name))
-    return {value for value in values if len(value) >= _SHORTEST_SECRET}
+    return {value for value in values if len(value) >= _SHORTEST_SECRET} | set((secret_args or {}).values())
 
 
 def redact_text(text: str, secrets: Iterable[str]) -> str:

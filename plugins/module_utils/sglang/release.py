@@ -12,13 +12,15 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Set
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     REDACTED,
     redact_argv,
     redact_environment,
+    secret_argument_values,
+    secrets_of,
 )
 
 FORMAT = 1
@@ -79,6 +81,20 @@ class Release:
     def digest(self) -> str:
         """SHA-256 of the content, in hexadecimal."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+    def secrets(self) -> Set[str]:
+        """The values that must not be shown."""
+        return secrets_of(self.command, self.environment, self.secret_args)
+
+    def api_key(self) -> Optional[str]:
+        """The key of the server's API, None where it has none."""
+        if "api-key" in self.secret_args:
+            return self.secret_args["api-key"]
+        for position, word in enumerate(self.command):
+            if word == "--api-key" or word.startswith("--api-key="):
+                values = secret_argument_values(self.command[position:])
+                return values[0] if values else None
+        return None
 
     def shown(self) -> Dict[str, Any]:
         """The content as it may be shown: without any secret."""

@@ -8,7 +8,6 @@ be killed between any two steps: every plan is made from what lies there, so the
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from typing import Callable, List, Mapping, Optional
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import (
     leftovers,
     point_link,
+    remove_file,
     user_id,
     write_text,
 )
@@ -267,18 +267,13 @@ def steps(plan: Plan, paths: InstancePaths) -> List[Callable[[], None]]:
         found.append(functools.partial(write_text, path, plan.proof.to_json(), 0o644))
     if plan.last_good:
         found.append(functools.partial(point_link, paths.last_good_link, f"releases/{plan.last_good}"))
-    found += [functools.partial(_unlink, path) for path in plan.obsolete]
+    found += [functools.partial(remove_file, path) for path in plan.obsolete]
     found += [functools.partial(_remove, path) for path in plan.remove]
     return found
 
 
 def _write(item: ManagerFile) -> None:
     write_text(item.path, item.text, item.mode, item.owner)
-
-
-def _unlink(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
 
 
 def _remove(folder: Path) -> None:

@@ -206,8 +206,7 @@ def _started_from(paths: InstancePaths, release: Optional[Release], process: Opt
         current_since = os.lstat(str(paths.current_link)).st_mtime
     except OSError:
         return ""
-    # The time of boot, from which start times are counted, is known to a second.
-    return release.id if process.started_at + 2.0 >= current_since else ""
+    return "" if process.started_before(current_since) else release.id
 
 
 def _find_process(paths: InstancePaths, release: Optional[Release], procfs: ProcFs) -> Running:

@@ -326,9 +326,3 @@ def inspect(record: Optional[PidRecord], procfs: ProcFs) -> Found:
     if present is not None and present != record.identity:
         return Found(record, stale="the PID %d belongs to a process started later" % record.pid)
     return Found(record, stale="the process %d has ended" % record.pid, leftovers=tuple(session_of(record, procfs)))
-
-
-def remove_pid_file(path: Path) -> None:
-    """Remove a PID file, if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()

@@ -19,7 +19,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang import (
     unit_control,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.failure_reasons import classify
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder, remove_file
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.main_process import UnitProcess
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ownership import Claim, Member, Ownership
@@ -93,7 +93,7 @@ def refuse_taken_port(release: Optional[Release], running: Running, procfs: Proc
 
 def secrets_in(launch: Launch) -> Set[str]:
     """What must not be shown of what a server is started with."""
-    return secrets_of(launch.command, launch.environment) | set(launch.secret_args.values())
+    return secrets_of(launch.command, launch.environment, launch.secret_args)
 
 
 # -- a process of its own
@@ -159,7 +159,7 @@ class ProcessStart:
             return
         # What it may have left in its session would be found by nobody later.
         self._end(record)
-        server_process.remove_pid_file(paths.pid_file)
+        remove_file(paths.pid_file)
         lines = log_tail.read_lines(str(paths.log_file), secrets_in(self._launch))
         why = classify(lines, status)
         raise StartError(

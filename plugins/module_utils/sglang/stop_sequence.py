@@ -19,13 +19,12 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang import (
     adoption,
     exit_status,
     leftovers,
-    server_process,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import failures
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_run import stop_words
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import ContainerSettings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.drain import Drained, drain
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked, remove_file
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.leftovers import (
@@ -50,7 +49,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ports impor
     look_at_port,
     wait_until_free,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import secret_argument_values
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_store import Plan, apply, plan_adopted
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import Running, find_all
@@ -267,7 +265,7 @@ class StopSequence:
 
     def _ours(self, running: Running) -> _Server:
         release, wish, main = self._release, self._wish, running.process
-        key = wish.api_key or (api_key_of(release) if release is not None else None)
+        key = wish.api_key or (release.api_key() if release is not None else None)
         host, port = (release.host, release.port) if release is not None else (wish.host, wish.port)
         arguments = server_arguments(main) if main is not None else None
         if arguments is not None and (release is None or option_value(arguments, "--port") is not None):
@@ -418,7 +416,7 @@ class StopSequence:
             return
         self.report.changed = True
         if act:
-            server_process.remove_pid_file(self._paths.pid_file)
+            remove_file(self._paths.pid_file)
 
     # -- afterwards
 
@@ -500,17 +498,6 @@ def _is_sglang(process: ProcessInfo) -> bool:
     if process.argv and process.argv[0].startswith("sglang::"):
         return True
     return server_arguments(process) is not None
-
-
-def api_key_of(release: Release) -> Optional[str]:
-    """The key of a release's server, None where it has none."""
-    if "api-key" in release.secret_args:
-        return release.secret_args["api-key"]
-    for position, word in enumerate(release.command):
-        if word == "--api-key" or word.startswith("--api-key="):
-            values = secret_argument_values(release.command[position:])
-            return values[0] if values else None
-    return None
 
 
 # -- rows of the result

@@ -21,15 +21,13 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_s
     PODMAN,
     ContainerSettings,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.exit_status import ends_with_zero
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import version_tuple
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 
 # By this line a unit is recognised as one that may be rewritten.
 HEADER = "# Written by inferops.sglang.sglang_release: changes here are lost, use a drop-in (systemctl edit)."
 
-# From this version on a server that was told to stop ends with status 0; before, it kills itself.
-_ENDS_WITH_ZERO = (0, 5, 19)
 # What an engine may take to stop a container beyond the time that the server gets, and to remove one (seconds).
 _ENGINE_SECONDS = 30.0
 _CLEARING_SECONDS = 90.0
@@ -127,7 +125,7 @@ def _plain(release: Release, paths: InstancePaths) -> List[str]:
         "# Loading a model takes as long as it takes.",
         "TimeoutStartSec=infinity",
     ]
-    if not _ends_with_zero(release.sglang_version):
+    if not ends_with_zero(release.sglang_version):
         lines += [
             "# This version ends itself by SIGKILL when it was told to stop.",
             "SuccessExitStatus=137 SIGKILL",
@@ -157,7 +155,7 @@ def _container(settings: ContainerSettings, release: Release, paths: InstancePat
             "# Podman makes control groups of its own below the unit's.",
             "Delegate=yes",
         ]
-    statuses = "143" if _ends_with_zero(release.sglang_version) else "137 143"
+    statuses = "143" if ends_with_zero(release.sglang_version) else "137 143"
     return [
         *lines,
         "KillMode=mixed",
@@ -174,10 +172,6 @@ def _container(settings: ContainerSettings, release: Release, paths: InstancePat
 def _seconds(value: float) -> str:
     # Milliseconds: systemd knows no exponents, and 0 would mean "no limit".
     return f"{max(1, round(value * 1000))}ms"
-
-
-def _ends_with_zero(version: str) -> bool:
-    return version_tuple(version) >= _ENDS_WITH_ZERO
 
 
 def render_environment(environment: Mapping[str, str]) -> str:

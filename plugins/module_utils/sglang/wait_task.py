@@ -36,8 +36,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness i
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     redact_info,
     redact_text,
-    secret_argument_values,
-    secrets_of,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import (
     Release,
@@ -99,7 +97,7 @@ class WaitTask:
         self.expected: Dict[str, Any] = params["expected"]
         if self.expected is None and self.release is not None:
             self.expected = self.release.effective
-        self.api_key = params["api_key"] or self._key_of_release()
+        self.api_key = params["api_key"] or (self.release.api_key() if self.release is not None else None)
         self.rank = node_rank_of(self.release)
         requested = redact_info(self.release.requested) if self.release else {}
         self.fields = proof.fields_to_compare(params["compare"], requested, self.expected)
@@ -163,17 +161,6 @@ class WaitTask:
             raise UsageError("%s: it is not given and %s does not exist: give it." % (name, self.paths.current_link))
         return getattr(self.release, name)
 
-    def _key_of_release(self) -> Optional[str]:
-        if self.release is None:
-            return None
-        if "api-key" in self.release.secret_args:
-            return self.release.secret_args["api-key"]
-        for position, word in enumerate(self.release.command):
-            if word == "--api-key" or word.startswith("--api-key="):
-                values = secret_argument_values(self.release.command[position:])
-                return values[0] if values else None
-        return None
-
     def _required_workers(self) -> List[str]:
         """Titles that a server which listens has one process of each."""
         fields: Mapping[str, Any] = self.release.effective if self.release else {}
@@ -208,7 +195,7 @@ class WaitTask:
         """What must not be shown."""
         found: Set[str] = {self.api_key} if self.api_key else set()
         if self.release is not None:
-            found |= secrets_of(self.release.command, self.release.environment) | set(self.release.secret_args.values())
+            found |= self.release.secrets()
         return found
 
     def shown(self, text: str) -> str:

@@ -15,7 +15,7 @@ import pwd
 import re
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container, place_of
 
@@ -25,6 +25,10 @@ _FIELDS_AFTER_COMM = 20
 _LISTEN = "0A"  # st column of /proc/net/tcp
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in linux/proc_ns.h
 _DEAD_STATES = frozenset("ZXx")
+
+
+# The time of boot, from which start times are counted, is known to a second (seconds).
+_BOOT_TIME_SLACK = 2.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,10 @@ class ProcessInfo:
     def dead(self) -> bool:
         """Whether it has ended and only waits to be reaped."""
         return self.state in _DEAD_STATES and self.live_thread is None
+
+    def started_before(self, moment: float) -> bool:
+        """Whether it was started before a moment (seconds since the epoch), beyond doubt."""
+        return self.started_at + _BOOT_TIME_SLACK < moment
 
     @property
     def name(self) -> str:
@@ -373,16 +381,20 @@ class ProcFs:
         links = {"socket:[%d]" % inode: inode for inode in inodes}
         owners: Dict[int, Set[int]] = {}
         for pid in self.pids():
-            folder = os.path.join(self.root, str(pid), "fd")
-            try:
-                names = os.listdir(folder)
-            except OSError:
-                continue
-            for name in names:
-                try:
-                    link = os.readlink(os.path.join(folder, name))
-                except OSError:
-                    continue
+            for link in self.open_files(pid):
                 if link in links:
                     owners.setdefault(links[link], set()).add(pid)
         return owners
+
+    def open_files(self, pid: int) -> Iterator[str]:
+        """What a process's descriptors lead to, as the kernel names it; nothing where they may not be seen."""
+        folder = os.path.join(self.root, str(pid), "fd")
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return
+        for name in names:
+            try:
+                yield os.readlink(os.path.join(folder, name))
+            except OSError:
+                continue
