@@ -381,7 +381,7 @@ def by_hand(server):
     folder.mkdir()
 
     def start(*words, **environment):
-        code = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); print('up', flush=True); time.sleep(600)"
+        code = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(600)"
         command = [sys.executable, "-m", "sglang.launch_server", "--model-path", server.target]
         shell = subprocess.Popen(
             [sys.executable, "-c", code, *command, "--port", str(server.port), *words],
@@ -399,12 +399,9 @@ def by_hand(server):
             cwd=str(folder),
         )
         shells.append(shell)
-        shell.stdout.readline()
-        (pid,) = [
-            member.pid
-            for member in PROCFS.session_members(shell.pid)
-            if member.ppid == shell.pid and "sglang.launch_server" in member.argv
-        ]
+        pid = int(shell.stdout.readline())
+        # A new program has no arguments yet in the moment in which its parent is told that it runs.
+        wait_until(lambda: "sglang.launch_server" in PROCFS.read(pid).argv)
         return shell, pid
 
     yield start

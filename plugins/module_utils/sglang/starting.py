@@ -279,7 +279,7 @@ class UnitStart:
 
     def _failure(self, watcher: UnitProcess, what: str) -> StartError:
         status = watcher.look()
-        secrets = secrets_in(server_process.launch_of(self.release)) if self.release is not None else set()
+        secrets = self.release.secrets() if self.release is not None else set()
         lines = watcher.log(secrets)
         why = classify(lines, status.exit_status, status.killed)
         detail = "" if status.detail and status.detail in what else status.detail
