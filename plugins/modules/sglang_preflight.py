@@ -608,21 +608,20 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import open_session
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import DISTRIBUTION, PynvmlMissing
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import check_count
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import settings_from
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import (
     WARNING,
     failures,
     problem_summary,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.arguments import settings_from
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.launch_environment import (
+    environment_from,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import run_probe
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.settings import (
     ContainerError,
     container_from,
     container_option,
-)
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.host_checks import (
-    free_shared_memory,
-    free_space,
-    home_of,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     ETC_DIR,
@@ -632,12 +631,15 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
     InstancePaths,
     instance_options,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.kept_release import check_kept
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import run_probe
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches import patch_options
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight import run_preflight
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight_request import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches.patches import patch_options
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.host_checks import (
+    free_shared_memory,
+    free_space,
+    home_of,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.kept_release import check_kept
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.preflight import run_preflight
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.request import (
     GpusUnknown,
     Host,
     Request,

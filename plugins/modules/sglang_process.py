@@ -480,7 +480,9 @@ from typing import Any, Dict, List, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang import server_process
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.launch_environment import (
+    environment_from,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     ETC_DIR,
     LOG_DIR,
@@ -491,32 +493,32 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
     InstancePaths,
     instance_options,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError, read_current
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.running import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.unit_state import UnitError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes import server_process
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.running import (
     Running,
     RunningError,
     find_all,
     find_running,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import ServerProcessError
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.server_process import ServerProcessError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.starting import (
     ProcessStart,
     StartError,
     UnitStart,
     launch_from,
     refuse_other_manager,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.starting import Tools as StartTools
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.stop_sequence import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.starting import Tools as StartTools
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stop_sequence import (
     Report,
     StopError,
     StopSequence,
     Wish,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.stopping import Tools as StopTools
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unmanaged import REFUSE, TAKE_OVER
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stopping import Tools as StopTools
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.unmanaged import REFUSE, TAKE_OVER
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError, read_current
 from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 

@@ -383,9 +383,15 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import Settings, check_secret_args
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import failures
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.container_settings import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.arguments import (
+    Settings,
+    check_secret_args,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.launch_environment import (
+    environment_from,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.settings import (
     ContainerError,
     ContainerSettings,
 )
@@ -398,12 +404,12 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
     InstancePaths,
     instance_options,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches.patches import (
     PatchError,
     patch_options,
     patches_from,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches.shared_install import sharing_warnings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     REDACTED,
     redact_text,
@@ -415,23 +421,22 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
     ReleaseError,
     read_current,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_folder import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.folder import (
     check_file_names,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_list import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.listing import (
     ADOPTED,
     linked_id,
     list_releases,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_proof import proof_at
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release_store import (
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.proof import proof_at
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.store import (
     Plan,
     apply,
     plan_present,
     plan_proven,
     plan_restored,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.shared_install import sharing_warnings
 
 # Seconds to wait for another task that writes releases on this host.
 _LOCK_TIMEOUT = 60.0

@@ -487,13 +487,13 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
     InstancePaths,
     instance_options,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.ranks import parse_address
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import NotReady, StillWaiting
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.unit_state import UnitError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.server_process import PidFileError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.ranks import parse_address
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.readiness import NotReady, StillWaiting
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.wait_state import StateError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.wait_task import UsageError, WaitTask
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import ReleaseError
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.server_process import PidFileError
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.unit_state import UnitError
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.wait_state import StateError
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.wait_task import UsageError, WaitTask
 from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
 
 _MIN_TOKENS = 16

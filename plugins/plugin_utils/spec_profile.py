@@ -11,18 +11,23 @@ from __future__ import annotations
 import difflib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.arguments import ExtraOption, parse_extra_args
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.effective import same_value
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.launch_environment import environment_from
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.arguments import (
+    ExtraOption,
+    parse_extra_args,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.effective import same_value
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.launch_environment import (
+    environment_from,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.speculative_options import (
+    KNOWN_OPTIONS,
+    OWN_OPTIONS,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
     REDACTED,
     is_secret_argument,
     is_secret_variable,
     redact_argv,
-)
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.speculative_options import (
-    KNOWN_OPTIONS,
-    OWN_OPTIONS,
 )
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {"baseline": {"algorithm": "none"}, "eagle3": {"algorithm": "EAGLE3"}}

@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ProbeResult, run_probe
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import (
+    ProbeResult,
+    run_probe,
+)
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "parsers"))

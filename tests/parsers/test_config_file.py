@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ACCEPTED, REFUSED
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import ACCEPTED, REFUSED
 
 FILE = "/not/there/config.yaml"
 

@@ -13,7 +13,7 @@ import releases
 from cases import CASES
 from conftest import BUILD, PATIENCE
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ACCEPTED
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import ACCEPTED
 
 WITHOUT_NETWORK = ["unshare", "--net"]
 

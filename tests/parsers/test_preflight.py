@@ -14,7 +14,11 @@ import pytest
 from cases import CASES, EXPECTED, FIELDS, expected
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuIdentity, GpuReading
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ACCEPTED, REFUSED, run_probe
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import (
+    ACCEPTED,
+    REFUSED,
+    run_probe,
+)
 from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight
 
 

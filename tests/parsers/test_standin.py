@@ -11,8 +11,10 @@ from cases import CASES, FIELDS, expected
 from conftest import TESTS, started
 from releases import releases
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.effective import effective_from_parser
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.parser_probe import ACCEPTED, REFUSED
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.effective import (
+    effective_from_parser,
+)
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import ACCEPTED, REFUSED
 
 # What the stand-in does not model: an algorithm that nobody simulates.
 NOT_MODELLED = {"UNO"}

@@ -32,7 +32,7 @@ def simulate():
         importlib.import_module(COLLECTION + "module_utils.gpu.device_nodes").DEV = os.environ["FAKEGPU_DEV"]
     if os.environ.get("STANDIN_SHM_DIR"):
         # and its shared memory and temporary files.
-        leftovers = importlib.import_module(COLLECTION + "module_utils.sglang.leftovers")
+        leftovers = importlib.import_module(COLLECTION + "module_utils.sglang.processes.leftovers")
         leftovers.SHARED_MEMORY, leftovers.TEMPORARY = os.environ["STANDIN_SHM_DIR"], os.environ["STANDIN_TMP_DIR"]
 
 

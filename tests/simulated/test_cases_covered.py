@@ -83,7 +83,7 @@ CASES = {
 ELSEWHERE = {
     5: "simulated/test_sglang_modules.py::test_a_server_that_says_it_is_healthy_and_hangs_is_not_ready",
     22: "simulated/test_sglang_modules.py::test_a_gpu_that_a_stranger_holds_fails_the_start_at_once",
-    29: "unit/plugins/module_utils/sglang/test_ports.py::test_a_real_listener_is_found_and_a_closing_connection_is_not",
+    29: "unit/plugins/module_utils/sglang/processes/test_ports.py::test_a_listener_is_found_and_a_closed_one_is_not",
     30: "simulated/test_sglang_modules.py::test_a_port_that_somebody_else_listens_on_is_refused_and_names_him",
 }
 

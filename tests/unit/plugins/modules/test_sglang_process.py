@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang import stopping
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes import stopping
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
 from ansible_collections.inferops.sglang.plugins.modules import sglang_process

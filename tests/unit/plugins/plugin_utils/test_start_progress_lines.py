@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang import phases
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import phases
 from ansible_collections.inferops.sglang.plugins.plugin_utils import start_progress_lines
 from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import (
     duration,

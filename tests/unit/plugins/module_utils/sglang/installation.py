@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patch_store import patch_steps, plan_patches
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.patches.store import patch_steps, plan_patches
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
