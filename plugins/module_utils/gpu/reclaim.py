@@ -26,7 +26,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer impor
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import END, UNRESOLVED, Plan, Rules, plan_reclaim
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import Key, key_of
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
-from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import NewChild, new_children
+from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import NewChild, living, new_children
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Stopped, Supervisor
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisors import Supervisors
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome, end_processes
@@ -40,6 +40,8 @@ _POLL = 0.005  # seconds between two looks at the driver's lists
 _FIRST_SCAN = 0.5  # seconds after which it is asked who keeps the memory of a process that has ended
 # How long (seconds) a listed PID that is no live process gets to leave the driver's list.
 _UNRESOLVED_PATIENCE = 5.0
+# How long (seconds) a former parent gets to start another process: one in a loop does so as soon as it is scheduled.
+_FORK_PATIENCE = 0.1
 # How long (seconds) a process that a former parent has started gets to take a GPU.
 _RESPAWN_PATIENCE = 3.0
 _MPS_SERVER = "nvidia-cuda-mps-server"
@@ -312,7 +314,12 @@ class Reclaim:
                     done.respawned.append(sentence)
         if done.respawned or not gone:
             return
-        self._watch(done, new_children(self._procfs, parents, gone, done.started_at))
+        deadline = self._clock() + _FORK_PATIENCE
+        children = new_children(self._procfs, parents, gone, done.started_at)
+        while not children and self._clock() < deadline and living(self._procfs, parents):
+            self._sleep(_POLL * 4)
+            children = new_children(self._procfs, parents, gone, done.started_at)
+        self._watch(done, children)
 
     def _watch(self, done: Done, children: Sequence[NewChild]) -> None:
         """Give processes that a former parent has started the time to take a GPU, or to end."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Collection, Dict, List, Optional
+from typing import Collection, Dict, List, Optional, Set
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs, parse_stat
 
@@ -39,16 +39,16 @@ def new_children(procfs: ProcFs, parents: Dict[int, int], known: Collection[int]
     parents: PID to start time, for each that had a child which has ended.  A parent that is gone, or whose
     PID is another process's by now, has none.  PID 1 adopts, and is never a parent here.
     """
-    living = {pid for pid, start in parents.items() if pid > 1 and _starts(procfs, pid) == start}
+    still_there = living(procfs, parents)
     children: Dict[int, List[int]] = {}
-    for pid in living:
+    for pid in still_there:
         listed = _listed_children(procfs, pid)
         if listed is None:
             children = _all_children(procfs)
             break
         children[pid] = listed
     found = []
-    for pid in sorted(living):
+    for pid in sorted(still_there):
         parent = procfs.read(pid)
         for number in sorted(children.get(pid, [])):
             child = procfs.read(number)
@@ -57,6 +57,11 @@ def new_children(procfs: ProcFs, parents: Dict[int, int], known: Collection[int]
             if number not in known and child.start_time >= since:
                 found.append(NewChild(parent, child))
     return found
+
+
+def living(procfs: ProcFs, parents: Dict[int, int]) -> Set[int]:
+    """Those of some parents (PID to start time) that are still there and could start another process."""
+    return {pid for pid, start in parents.items() if pid > 1 and _starts(procfs, pid) == start}
 
 
 def _starts(procfs: ProcFs, pid: int) -> Optional[int]:

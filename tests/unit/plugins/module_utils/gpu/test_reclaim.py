@@ -48,6 +48,8 @@ class Host:
         self.mps_said = []
         self.on_end = lambda pids: None
         self.new_children = []
+        self.forks_at = 0.0
+        self.parents_live = False
 
     # -- the observer
     def look(self, scan=NOTHING, limits=None):
@@ -119,7 +121,12 @@ class Host:
 
 def run(host, monkeypatch, stop_services=False, **settings):
     monkeypatch.setattr(reclaim, "end_processes", host.end)
-    monkeypatch.setattr(reclaim, "new_children", lambda _procfs, parents, known, since: host.new_children)
+    monkeypatch.setattr(reclaim, "living", lambda _procfs, parents: {pid for pid in parents if host.parents_live})
+    monkeypatch.setattr(
+        reclaim,
+        "new_children",
+        lambda _procfs, parents, known, since: host.new_children if host.clock.now >= host.forks_at else [],
+    )
     times = Settings(**{"grace": 1.0, "kill_timeout": 5.0, "service_timeout": 9.0, **settings})
     task = Reclaim(host, Rules(), times, host, host, host, host.clock.monotonic, host.clock.sleep)
     before = host.look(EVERYTHING)
@@ -274,19 +281,23 @@ def forked(pid):
     return NewChild(process(300, argv=("loop.sh",)), process(pid, start_time=STARTED_AT + 1))
 
 
+def takes_gpu(host, pid, moment):
+    """Let a new process hold a GPU from that moment on."""
+    real = host.look
+
+    def look(scan=NOTHING, limits=None):
+        if host.clock.now >= moment and all(h.pid != pid for h in host.holders):
+            host.holders.append(holder(pid, start_time=STARTED_AT + 1))
+        return real(scan, limits)
+
+    host.look = look
+
+
 def test_a_parent_that_forks_again_is_told_as_soon_as_its_child_has_the_gpu(monkeypatch):
     host = Host(holder(5, ppid=300))
     host.new_children = [forked(9)]
     host.alive_pids.add(9)
-    appears = host.clock.now + 1.0
-    real = host.look
-
-    def look(scan=NOTHING, limits=None):
-        if host.clock.now >= appears and all(h.pid != 9 for h in host.holders):
-            host.holders.append(holder(9, start_time=STARTED_AT + 1))
-        return real(scan, limits)
-
-    host.look = look
+    takes_gpu(host, 9, host.clock.now + 1.0)
     done, seconds = run(host, monkeypatch)
     assert len(done.respawned) == 1
     assert "300" in done.respawned[0]
@@ -340,3 +351,24 @@ def test_only_the_mps_of_the_selected_gpus_is_shut_down(monkeypatch):
     idle = Host(holder(5))
     done, _seconds = run(idle, monkeypatch, stop_mps=True)
     assert (idle.mps_said, done.mps_stopped) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("forks_after", "parents_live", "respawned", "seconds"),
+    [
+        (0.05, True, 1, 0.06),
+        (9.0, True, 0, 0.1),
+        (9.0, False, 0, 0.0),
+    ],
+    ids=["found when it is scheduled", "not waited for longer", "a parent that is gone is not waited for"],
+)
+def test_a_parent_gets_a_moment_to_fork_again(monkeypatch, forks_after, parents_live, respawned, seconds):
+    host = Host(holder(5, ppid=300))
+    host.new_children = [forked(9)]
+    host.alive_pids.add(9)
+    host.forks_at = host.clock.now + forks_after
+    host.parents_live = parents_live
+    takes_gpu(host, 9, host.forks_at)
+    done, took = run(host, monkeypatch)
+    assert len(done.respawned) == respawned
+    assert took == pytest.approx(seconds, abs=0.03)
