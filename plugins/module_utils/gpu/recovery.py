@@ -16,7 +16,7 @@ RESET = "reset"
 
 # The action, and what the GPU needs.
 _NEEDS = {
-    RESET: "needs to be reset (end its processes, then gpu_reset)",
+    RESET: "needs to be reset (end its processes, then nvidia-smi --gpu-reset)",
     "node_reboot": "needs its host to be rebooted",
     "drain_p2p": "needs its peer-to-peer users to be ended and peer-to-peer use to be drained",
     "drain_and_reset": "needs to be drained of new work and then reset",

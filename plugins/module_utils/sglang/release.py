@@ -171,9 +171,14 @@ def read_release(folder: Path) -> Release:
         return release
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ReleaseError(f"The release {path} cannot be read: {reason}. {_remedy(folder)}") from None
+        remedy = AS_ROOT if isinstance(error, PermissionError) else _remedy(folder)
+        raise ReleaseError(f"The release {path} cannot be read: {reason}. {remedy}") from None
     except ValueError as error:
         raise ReleaseError(f"The release {path} cannot be used: {error}. {_remedy(folder)}") from None
+
+
+# A release has secrets, so that its owner and root alone can read it.
+AS_ROOT = "Run the task as root (become), or as the user that it belongs to."
 
 
 def _remedy(folder: Path) -> str:

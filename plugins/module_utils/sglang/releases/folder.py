@@ -14,7 +14,12 @@ from typing import Dict, Iterable, List, Mapping
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.manager_files import ManagerFile, outdated
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import FILE_NAME, Release, ReleaseError
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import (
+    AS_ROOT,
+    FILE_NAME,
+    Release,
+    ReleaseError,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases import proof as release_proof
 
 PATCHES = "patches"
@@ -65,7 +70,8 @@ def read_patch_texts(release: Release, paths: InstancePaths) -> Dict[str, str]:
             text = data.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise ReleaseError(f"{_broken(path, str(patch['target']))}: {reason}. {_REMEDY}") from None
+            remedy = AS_ROOT if isinstance(error, PermissionError) else _REMEDY
+            raise ReleaseError(f"{_broken(path, str(patch['target']))}: {reason}. {remedy}") from None
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ReleaseError(f"{_broken(path, str(patch['target']))}: its content has changed. {_REMEDY}")
         found[sha256] = text

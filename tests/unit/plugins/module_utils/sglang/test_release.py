@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,14 @@ def test_a_link_into_nothing_is_broken_and_not_missing(paths):
     paths.last_good_link.symlink_to("releases/gone")
     with pytest.raises(ReleaseError, match="No such file"):
         read_last_good(paths)
+
+
+def test_a_release_that_belongs_to_somebody_else_is_not_said_to_be_broken(paths, stored, monkeypatch):
+    def denied(*_args, **_settings):
+        raise PermissionError(13, "Permission denied")
+
+    # A mode would not keep root out.
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(ReleaseError, match=r"Permission denied\. Run the task as root") as caught:
+        read_current(paths)
+    assert "remove" not in str(caught.value)
