@@ -45,8 +45,8 @@ options:
     choices: [auto, nvml, nvidia_smi]
     default: auto
 requirements:
-  - nvidia-ml-py on the managed host, in the Python that Ansible uses there (it installs the module C(pynvml)), or
-    nvidia-smi
+  - nvidia-ml-py 12.535.108 or later on the managed host, in the Python that Ansible uses there (it installs the module
+    C(pynvml)), or nvidia-smi
   - the NVIDIA driver with its library libnvidia-ml.so.1
 notes:
   - The driver lists the compute, graphics and MPS processes of a GPU. Who else has it open is found in C(/proc), in

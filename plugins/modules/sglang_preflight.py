@@ -151,8 +151,8 @@ options:
     default: {}
   secret_args:
     description:
-      - Arguments of the server that must not be seen in process lists, such as C(api-key) and C(admin-api-key). Names
-        of options without dashes in front, and their values.
+      - Arguments of the server that must not be seen in process lists, such as C(api-key), C(admin-api-key) and
+        C(ssl-keyfile-password). Names of options without dashes in front, and their values.
       - They are not part of RV(sglang.command). Give them to M(inferops.sglang.sglang_release) as well.
     type: dict
     default: {}
@@ -260,7 +260,8 @@ options:
     type: float
     default: 180.0
 requirements:
-  - nvidia-ml-py on the managed host, in the Python that Ansible uses there (it installs the module C(pynvml))
+  - nvidia-ml-py 12.535.108 or later on the managed host, in the Python that Ansible uses there (it installs the module
+    C(pynvml))
   - the NVIDIA driver with its library libnvidia-ml.so.1
 attributes:
   check_mode:

@@ -183,8 +183,10 @@ options:
     default: {}
   keep:
     description:
-      - With O(state=proven), how many releases stay, at least 1. The current and the proven one always do, and those
-        whose patches are in the installed SGLang.
+      - With O(state=proven), how many of the proven releases stay, and as many of the others, the newest of each. At
+        least 1. They are counted apart, so that a row of failures pushes out nothing that can be gone back to.
+      - The current and the proven one always stay, the one that was proven before it, and those whose patches are in
+        the installed SGLang.
     type: int
     default: 10
   replace_foreign:

@@ -119,6 +119,8 @@ options:
       - V(HOST:PORT) of the node of rank 0, for a server on several hosts whose node here has a higher rank.
       - Such a node answers C(/health) with 200 whatever becomes of the server. So rank 0 is asked, and here the process
         and the port are watched.
+      - Where the servers serve https, the chain of rank 0's certificate is checked with C(ssl_ca_certs) of the current
+        release, if it has that, and its name is not.
     type: str
   api_key:
     description: Key of the server. Without it, the one in the current release, if there is one.

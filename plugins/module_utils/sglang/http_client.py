@@ -14,7 +14,12 @@ import json
 import socket
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Union
+
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import Tls
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -121,9 +126,13 @@ class HttpClient:
         api_key: Optional[str] = None,
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        tls: Optional[Tls] = None,
     ) -> None:
+        """tls says how a server is asked that has a certificate, None for plain HTTP."""
         self.host = probe_host(host)
         self.port = port
+        self._tls = tls
+        self._context: Optional[ssl.SSLContext] = None
         self._api_key = api_key
         self._max_bytes = max_bytes
         self._clock = clock
@@ -159,6 +168,8 @@ class HttpClient:
         raw: Optional[socket.socket] = None
         try:
             raw = socket.create_connection((self.host, self.port), timeout=remaining())
+            if self._tls is not None:
+                raw = self._encrypted(raw, self._tls, remaining())
             # Given a socket, HTTPConnection opens none of its own.
             connection.sock = _DeadlineSocket(raw, remaining)
             connection.request(method, path, body=body, headers=headers)
@@ -169,12 +180,19 @@ class HttpClient:
             raise Refused("nothing listens on %s" % self.address) from None
         except socket.timeout:
             raise TimedOut("%s on %s gave no answer within %.4g s" % (path, self.address, timeout)) from None
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
+        except (OSError, http.client.HTTPException, UnicodeError, ImportError) as error:
             raise Broken("%s on %s: %s" % (path, self.address, _describe(error))) from None
         finally:
             connection.close()
             if raw is not None:
                 raw.close()
+
+    def _encrypted(self, raw: socket.socket, tls: Tls, timeout: float) -> socket.socket:
+        """The same connection after the handshake, for which there are so many seconds."""
+        if self._context is None:
+            self._context = tls.context()
+        raw.settimeout(timeout)
+        return self._context.wrap_socket(raw, server_hostname=self.host)
 
     def _content(self, path: str, response: http.client.HTTPResponse) -> bytes:
         content = response.read(self._max_bytes + 1)
@@ -185,7 +203,7 @@ class HttpClient:
         return content
 
 
-def _describe(error: Union[OSError, http.client.HTTPException, UnicodeError]) -> str:
+def _describe(error: Union[OSError, http.client.HTTPException, UnicodeError, ImportError]) -> str:
     text = str(error)
     name = type(error).__name__
     return "%s (%s)" % (text, name) if text else name

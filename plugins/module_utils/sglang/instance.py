@@ -86,6 +86,11 @@ class InstancePaths:
         return self.base_dir / "current"
 
     @property
+    def current_since_file(self) -> Path:
+        """When that link was pointed to its release, in a clock that nobody can set."""
+        return self.base_dir / "current_since.json"
+
+    @property
     def last_good_link(self) -> Path:
         """Symbolic link to the release that was proven last."""
         return self.base_dir / "last_good"

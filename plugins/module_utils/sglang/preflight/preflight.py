@@ -23,7 +23,10 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
     describe_changes,
     diff_of,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.effective import adjusted_fields
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.effective import (
+    adjusted_fields,
+    effective_without_parser,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.launch_environment import (
     check_environment,
 )
@@ -62,11 +65,13 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.p
     located_patches,
     patches_shown,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.probe_checks import check_probes
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.request import (
     Host,
     Request,
     inherited_environment,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.preflight.tls_checks import check_tls, files_of
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import redact_argv, redact_environment
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 
@@ -84,7 +89,7 @@ def run_preflight(request: Request, host: Host) -> Outcome:
     """Check everything; problems are collected, never raised."""
     settings = request.settings
     if request.container is not None:
-        settled = settle(request.container, model_paths(settings), host.run_command)
+        settled = settle(request.container, _paths_read(request), host.run_command)
         request = replace(request, container=settled)
     state = read_state(request, host)
     assignment = assign_gpus(request, host)
@@ -97,6 +102,7 @@ def run_preflight(request: Request, host: Host) -> Outcome:
     basics += check_speculation(settings) + check_adaptive(settings, "", request.container is None)
     models = look_at_models(settings, locate_with(request.container))
     basics += models.checks
+    basics += _check_serving(request, effective_without_parser(settings))
 
     checks = [*state.checks, *basics, *assignment.checks]
     inherited = inherited_environment(request, host)
@@ -110,7 +116,7 @@ def run_preflight(request: Request, host: Host) -> Outcome:
     requested, effective = fields_of(request, answer)
     checks += judge(answer, request)
     checks += check_environment(request.environment, version, settings.host, inherited)
-    checks += check_result(request, answer, requested, effective)
+    checks += check_result(request, answer, requested, effective) + _check_serving(request, effective)
     checks += check_inheritance(settings, models, effective)
     checks += check_same_limit(effective, state.current.effective if state.current is not None else None)
     checks += check_graphs(settings, effective)
@@ -149,12 +155,21 @@ def _check_interpreter(request: Request, host: Host, gpus: Sequence[str]) -> Tup
         if request.manager != SYSTEMD:
             message = f"container needs manager {SYSTEMD}, whose unit runs it, and manager is {request.manager}."
             return request.python, [failed("container", message)]
-        return request.python, check_container(
-            container, request.paths, model_paths(request.settings), host.run_command, gpus
-        )
+        return request.python, check_container(container, request.paths, _paths_read(request), host.run_command, gpus)
     search_path = request.environment.get("PATH") or host.session.get("PATH", "")
     python, problem = find_interpreter(request.python, search_path)
     return python, [failed("python", problem)] if problem else [ok("python", f"python: {python}.")]
+
+
+def _paths_read(request: Request) -> List[str]:
+    """The absolute paths that the server reads, as far as its options name them."""
+    return [*model_paths(request.settings), *files_of(request.settings, request.secret_args)]
+
+
+def _check_serving(request: Request, fields: Mapping[str, Any]) -> List[Check]:
+    """Whether the server will answer at all, and can be asked; fields are what SGLang makes of the request."""
+    locate = locate_with(request.container)
+    return check_probes(fields) + check_tls(request.settings, request.secret_args, fields, request.user, locate)
 
 
 def _check_numbers(settings: Settings) -> List[Check]:

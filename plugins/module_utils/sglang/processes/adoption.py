@@ -16,6 +16,7 @@ import shutil
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.command_line import option_value
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.compared import (
     COMPARED,
     effective_of,
@@ -30,7 +31,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance im
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.unmanaged import (
     Unmanaged,
     address_of,
-    option_value,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import is_secret_argument, redact_info
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system import shared_files
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.shared_files import FileUsers, Look, SharedFile
 
 SHARED_MEMORY = "/dev/shm"
@@ -197,13 +197,11 @@ def _in_use(users: Sequence[int], name_of: Callable[[int], str]) -> str:
     return "PID %d%s%s uses it" % (known[0], " (%s)" % name if name else "", more)
 
 
-def live_pids(procfs: ProcFs) -> Set[int]:
-    """The PIDs of all processes, also as they are numbered inside containers."""
+def live_pids(processes: Iterable[ProcessInfo]) -> Set[int]:
+    """The PIDs of live processes, also as they are numbered inside containers."""
     found: Set[int] = set()
-    for pid in procfs.pids():
-        process = procfs.read(pid)
-        if process is not None and not process.dead:
-            found.add(pid)
-            if process.namespace_pid is not None:
-                found.add(process.namespace_pid)
+    for process in processes:
+        found.add(process.pid)
+        if process.namespace_pid is not None:
+            found.add(process.namespace_pid)
     return found

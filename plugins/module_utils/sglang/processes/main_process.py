@@ -9,18 +9,17 @@ owns(process)       whether a process belongs to this server
 log(secrets)        the cleaned lines at the end of what it logged since its start
 log_start(secrets)  the same for the beginning, as far as that is at hand
 identity            PID and start time, None before the first process was seen
-stale(release, t)   why the process cannot be running a release that is the current one since t, "" if it can
+stale(release, t)   why the process cannot be running a release that is the current one since then, "" if it can
 """
 
 from __future__ import annotations
 
-import ipaddress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Iterable, List, Optional
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import probe_host
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import Since
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.unit_state import (
     UnitState,
     journal_of,
@@ -38,9 +37,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner
 
-# Sockets that accept connections to any address.
-_ALL = frozenset(["0.0.0.0", "::", "::ffff:0.0.0.0"])
-
 
 class MainProcess:
     """What both kinds have in common."""
@@ -48,6 +44,8 @@ class MainProcess:
     def __init__(self, procfs: ProcFs) -> None:
         self._procfs = procfs
         self.identity: Optional[ProcessIdentity] = None
+        self._claim = Claim()
+        self._ownership = Ownership(self._claim, procfs)
 
     def look(self) -> ProcessStatus:
         """Its state now."""
@@ -61,16 +59,21 @@ class MainProcess:
         """The beginning of its log."""
         raise NotImplementedError
 
-    def stale(self, release: Release, current_since: float) -> str:
-        """Why it cannot be running the release; current_since is in seconds since the epoch."""
+    def stale(self, release: Release, since: Optional[Since]) -> str:
+        """Why it cannot be running the release, which is the current one since then."""
         raise NotImplementedError
 
     def owns(self, process: ProcessInfo) -> bool:
-        """Whether a process is the main one, of its session, or descends from it."""
-        if self.identity is None:
-            return False
-        pid = self.identity.pid
-        return pid in (process.pid, process.session) or pid in self._procfs.ancestors(process.pid)
+        """Whether a process belongs to this server."""
+        claim = self._claim_on(process)
+        if claim != self._claim:
+            self._claim, self._ownership = claim, Ownership(claim, self._procfs)
+        return self._ownership.owns(process)
+
+    def _claim_on(self, process: ProcessInfo) -> Claim:
+        """What would show that a process belongs to this server: the main process, its session, what is below it."""
+        main = self.identity
+        return Claim() if main is None else Claim(roots=(main,), session=main.pid, session_since=main.start_time)
 
     def _alive(self) -> bool:
         return self.identity is not None and self._procfs.alive(self.identity)
@@ -107,7 +110,7 @@ class PidFileProcess(MainProcess):
     def log_start(self, secrets: Iterable[str]) -> List[str]:
         return log_tail.clean(log_tail.read_start(self._log_file), secrets)
 
-    def stale(self, release: Release, current_since: float) -> str:
+    def stale(self, release: Release, since: Optional[Since]) -> str:
         if self._record is not None and self._record.command_sha256 != launch_of(release).digest():
             return "it was started from %s" % (
                 "the release %s" % self._record.release if self._record.release else "another command"
@@ -167,15 +170,12 @@ class UnitProcess(MainProcess):
             return True
         return self.identity is not None and now.main_pid not in (0, self.identity.pid)
 
-    def owns(self, process: ProcessInfo) -> bool:
-        if super().owns(process):
-            return True
+    def _claim_on(self, process: ProcessInfo) -> Claim:
         group = self._state.control_group if self._state is not None else ""
         if self._container is not None and process.container is not None and not self._inside:
             # Another container means another main process of the unit, so the engine need not be asked each time.
             self._inside = self._container()
-        claim = Claim(unit=self._name, group=group, container=self._inside)
-        return Ownership(claim, self._procfs).owns(process)
+        return replace(super()._claim_on(process), unit=self._name, group=group, container=self._inside)
 
     def log(self, secrets: Iterable[str]) -> List[str]:
         if self._state is None:
@@ -191,50 +191,8 @@ class UnitProcess(MainProcess):
     def log_start(self, secrets: Iterable[str]) -> List[str]:
         return []  # the journal is read from its end
 
-    def stale(self, release: Release, current_since: float) -> str:
+    def stale(self, release: Release, since: Optional[Since]) -> str:
         process = self._procfs.read(self.identity.pid) if self.identity is not None else None
-        if process is None or not process.started_before(current_since):
+        if process is None or since is None or not since.is_after_start_of(process):
             return ""
         return "it was started before this release became the current one"
-
-
-@dataclass(frozen=True)
-class PortOwner:
-    """Who listens on a port: known says whether that could be found out, foreign describes somebody else."""
-
-    known: bool
-    foreign: str = ""
-
-
-def port_owner(server: MainProcess, host: str, port: int, procfs: ProcFs) -> PortOwner:
-    """Whether it is the server that listens on an address and port of this host."""
-    address = probe_host(host)
-    foreign = ""
-    listeners = procfs.listeners(port)
-    # Who listens on exactly this address gets the connections before those who listen on all.
-    exact = [listener for listener in listeners if listener.address == address]
-    for listener in exact or listeners:
-        # A socket on another address of this host is nobody's business; names cannot be told apart.
-        if _is_address(address) and listener.address != address and listener.address not in _ALL:
-            continue
-        process = procfs.read(listener.pid) if listener.pid is not None else None
-        if process is None:
-            continue
-        if server.owns(process):
-            return PortOwner(True)
-        foreign = "PID %d (%s of %s%s) listens on port %d" % (
-            process.pid,
-            process.name,
-            process.user,
-            ", " + process.unit if process.unit else "",
-            port,
-        )
-    return PortOwner(bool(foreign), foreign)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a server can have its port.
+"""Who listens where a server is to listen, or answers for it.
 
-SGLang binds it only after it has loaded the model, so a port that is taken costs minutes.
+SGLang binds its port only after it has loaded the model, so a port that is taken costs minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcessInfo
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import probe_host
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcessInfo, ProcFs
 
 _NAME = "port"
 _FIRST_UNPRIVILEGED = 1024
@@ -44,11 +45,12 @@ def _taken(listener: Listener, process: Optional[ProcessInfo]) -> str:
     where = f"port {listener.port} is taken: {listener.address}"
     if process is None:
         return f"{where} is listened on by a process that may not be seen: run as root, or choose another port."
+    return f"{where} is listened on by {_who(process)}, which is not this instance: stop it, or choose another port."
+
+
+def _who(process: ProcessInfo) -> str:
     unit = f" in {process.unit}" if process.unit else ""
-    return (
-        f"{where} is listened on by PID {process.pid} ({process.name} of {process.user}{unit}), "
-        "which is not this instance: stop it, or choose another port."
-    )
+    return f"PID {process.pid} ({process.name} of {process.user}{unit})"
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,33 @@ def look_at_port(
         else:
             foreign.append(_taken(listener, process))
     return PortState(ours, tuple(foreign))
+
+
+@dataclass(frozen=True)
+class PortOwner:
+    """Who answers on a port: known says whether that could be found out, foreign describes somebody else."""
+
+    known: bool
+    foreign: str = ""
+
+
+def port_owner(owns: Callable[[ProcessInfo], bool], host: str, port: int, procfs: ProcFs) -> PortOwner:
+    """Whether it is the server who answers those that ask it on this host; owns tells its processes."""
+    address = probe_host(host)
+    listeners = procfs.listeners(port)
+    # Who listens on exactly this address gets the connections before those who listen on all.
+    exact = [listener for listener in listeners if listener.address == address]
+    foreign = ""
+    for listener in exact or listeners:
+        if not conflict(address, listener.address):
+            continue
+        process = procfs.read(listener.pid) if listener.pid is not None else None
+        if process is None:
+            continue
+        if owns(process):
+            return PortOwner(True)
+        foreign = f"{_who(process)} listens on port {port}"
+    return PortOwner(bool(foreign), foreign)
 
 
 def wait_until_free(

@@ -16,6 +16,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.
     ContainerState,
     container_state,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import current_since
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import read_text, user_id
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import (
     PROCESS,
@@ -173,7 +174,7 @@ def _find_unit(paths: InstancePaths, release: Optional[Release], procfs: ProcFs,
         SYSTEMD,
         process,
         unit=paths.unit_name,
-        release=_started_from(paths, release, process),
+        release=_started_from(paths, release, process, procfs),
         container=name,
         launcher=launcher,
         claim=claim,
@@ -202,15 +203,14 @@ def _container(release: Release, paths: InstancePaths, procfs: ProcFs, run: Runn
     return state if state is not None and state.ours else None
 
 
-def _started_from(paths: InstancePaths, release: Optional[Release], process: Optional[ProcessInfo]) -> str:
+def _started_from(
+    paths: InstancePaths, release: Optional[Release], process: Optional[ProcessInfo], procfs: ProcFs
+) -> str:
     """The current release, unless the process is older than that."""
     if release is None or process is None:
         return ""
-    try:
-        current_since = os.lstat(str(paths.current_link)).st_mtime
-    except OSError:
-        return ""
-    return "" if process.started_before(current_since) else release.id
+    since = current_since(paths, procfs)
+    return "" if since is None or since.is_after_start_of(process) else release.id
 
 
 def _find_process(paths: InstancePaths, release: Optional[Release], procfs: ProcFs) -> Running:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import failures
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.command_line import option_value
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.run import stop_words
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.settings import ContainerSettings
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked, remove_file
@@ -67,11 +68,15 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.u
     address_of,
     check_unmanaged,
     find_unmanaged,
-    option_value,
     server_arguments,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.store import Plan, apply, plan_adopted
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import (
+    Tls,
+    tls_of_arguments,
+    tls_of_release,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo
 
 # A listener that was just ended may show for a moment (seconds).
@@ -132,6 +137,7 @@ class _Server:
     port: int
     api_key: Optional[str]
     version: str
+    tls: Optional[Tls] = None
 
 
 class StopSequence:
@@ -175,8 +181,8 @@ class StopSequence:
         survivors: List[str] = []
         for server in servers:
             survivors += self._deal_with(server, keeper, used, act)
-        if self._orphans():
-            nobodys = _Server(None, self._orphans, BySignal(self._tools), "", 0, None, "")
+        if self._orphans(self._members()):
+            nobodys = _Server(None, lambda: self._orphans(self._members()), BySignal(self._tools), "", 0, None, "")
             survivors += self._deal_with(nobodys, keeper, used, act)
         if survivors:
             raise StopError("%s could not be stopped. Still there: %s." % (self._paths.instance, "; ".join(survivors)))
@@ -231,29 +237,40 @@ class StopSequence:
 
     def _servers(self) -> List[_Server]:
         """The servers to end, in this order."""
-        servers = [self._ours(running) for running in self._running if self._has_anything(running)]
+        members = self._members()
+        servers = [
+            self._ours(running)
+            for running, its_members in zip(self._running, members)
+            if self._has_anything(running, its_members)
+        ]
         if self._taken_over is not None:
             servers.append(self._theirs(self._taken_over))
         # A server whose PID file was lost is one all the same: it ends its workers itself.
-        orphans = self._orphans()
+        orphans = self._orphans(members)
         return servers + [self._below(member.process, "") for member in orphans if _is_main(member, orphans)]
 
-    def _has_anything(self, running: Running) -> bool:
+    def _members(self) -> List[List[Member]]:
+        """The processes of the instance now, as each manager tells them.  Every call looks at all of the host's."""
+        return [running.members() for running in self._running]
+
+    @staticmethod
+    def _has_anything(running: Running, members: Sequence[Member]) -> bool:
         if running.state is not None and running.state.exists and not running.state.idle:
             return True
-        return bool(self._members_of(running))
+        return any(member.evidence != INHERITED for member in members)
 
     @staticmethod
     def _members_of(running: Running) -> List[Member]:
         """Its processes as its manager knows them.  Which manager's the others are does not show."""
         return [member for member in running.members() if member.evidence != INHERITED]
 
-    def _orphans(self) -> List[Member]:
+    @staticmethod
+    def _orphans(by_manager: Sequence[Sequence[Member]]) -> List[Member]:
         """Processes that only their inherited variable tells."""
         known: Set[ProcessIdentity] = set()
         marked: Dict[ProcessIdentity, Member] = {}
-        for running in self._running:
-            for member in running.members():
+        for members in by_manager:
+            for member in members:
                 if member.evidence == INHERITED:
                     marked[member.process.identity] = member
                 else:
@@ -276,6 +293,7 @@ class StopSequence:
             port=port,
             api_key=key,
             version=release.sglang_version if release is not None else "",
+            tls=_tls_of(release, arguments),
         )
 
     def _way(self, running: Running) -> Way:
@@ -292,7 +310,7 @@ class StopSequence:
     def _theirs(self, found: Unmanaged) -> _Server:
         key = self._wish.api_key or adoption.api_key_of(found)
         below = self._below(found.process, self._adopted_version)
-        return replace(below, host=found.host, port=found.port, api_key=key)
+        return replace(below, host=found.host, port=found.port, api_key=key, tls=tls_of_arguments(found.arguments))
 
     def _below(self, main: ProcessInfo, version: str) -> _Server:
         """A server that no manager knows.
@@ -300,8 +318,10 @@ class StopSequence:
         Its processes are those below it: its session and process group may be its operator's shell's.
         """
         ownership = Ownership(Claim(roots=(main.identity,)), self._tools.procfs)
-        host, port = address_of(server_arguments(main) or ())
-        return _Server(main, ownership.members, BySignal(self._tools), host, port, self._wish.api_key, version)
+        arguments = server_arguments(main) or ()
+        host, port = address_of(arguments)
+        tls = tls_of_arguments(arguments)
+        return _Server(main, ownership.members, BySignal(self._tools), host, port, self._wish.api_key, version, tls)
 
     def _user(self, servers: Sequence[_Server]) -> Optional[int]:
         """The user that the server runs as, for whom leftovers are looked for."""
@@ -315,7 +335,7 @@ class StopSequence:
 
     def _adopt(self, found: Unmanaged, act: bool) -> None:
         key = self._wish.api_key or adoption.api_key_of(found)
-        client = HttpClient(found.host, found.port, key)
+        client = HttpClient(found.host, found.port, key, tls=tls_of_arguments(found.arguments))
         try:
             release = adoption.make_release(
                 found,
@@ -356,7 +376,7 @@ class StopSequence:
         report, tools, main = self.report, self._tools, server.main
         if main is not None and server.port:
             with self._step("drain"):
-                client = HttpClient(server.host, server.port, server.api_key)
+                client = HttpClient(server.host, server.port, server.api_key, tls=server.tls)
                 identity = main.identity
                 report.drain = drain(
                     client,
@@ -419,16 +439,17 @@ class StopSequence:
 
     def _pids_of(self, servers: Sequence[_Server]) -> Set[int]:
         members = [member for server in servers for member in server.members()]
-        return {member.process.pid for member in [*members, *self._orphans()]}
+        return {member.process.pid for member in [*members, *self._orphans(self._members())]}
 
     def _clean(self, keeper: Leftovers, used: Set[Identity], uid: Optional[int], ending: Set[int], act: bool) -> None:
         procfs = self._tools.procfs
+        processes = [process for process in map(procfs.read, procfs.pids()) if process is not None and not process.dead]
         scene = Scene(
             used=used,
             uid=uid,
             stopped_at=self._began,
-            others=self._others_run(uid),
-            live_pids=live_pids(procfs),
+            others=self._others_run(uid, processes),
+            live_pids=live_pids(processes),
             ending=ending,
         )
         found = keeper.clean(scene, act, self._wish.remove_leftovers)
@@ -436,16 +457,12 @@ class StopSequence:
         if any(item.action in (REMOVED, WOULD_REMOVE) for item in found):
             self.report.changed = True
 
-    def _others_run(self, uid: Optional[int]) -> bool:
-        """Whether another server of this user runs."""
-        procfs = self._tools.procfs
-        for pid in procfs.pids():
-            process = procfs.read(pid)
-            if process is None or process.dead or process.uid != uid or pid == os.getpid():
+    def _others_run(self, uid: Optional[int], processes: Sequence[ProcessInfo]) -> bool:
+        """Whether another server of this user is among the live processes."""
+        for process in processes:
+            if process.uid != uid or process.pid == os.getpid() or self._is_to_end(process):
                 continue
-            if self._is_to_end(process):
-                continue
-            if _is_sglang(process) or marked_instance(pid, procfs):
+            if _is_sglang(process) or marked_instance(process.pid, self._tools.procfs):
                 return True
         return False
 
@@ -479,6 +496,17 @@ class StopSequence:
 
     def _is_to_end(self, process: ProcessInfo) -> bool:
         return self._is_ours(process) or (self._taken_over is not None and self._taken_over.owns(process))
+
+
+def _tls_of(release: Optional[Release], arguments: Optional[Sequence[str]]) -> Optional[Tls]:
+    """How a server of the instance is asked: as its own command says, which the current release need not be.
+
+    That command may name a file that only a container has; then the release tells.
+    """
+    found = tls_of_arguments(arguments) if arguments is not None else None
+    if found is not None or release is None or (arguments is not None and "--config" not in arguments):
+        return found
+    return tls_of_release(release)
 
 
 def _by_pid(item: Tuple[ProcessIdentity, Member]) -> int:

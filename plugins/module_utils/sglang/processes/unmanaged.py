@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok, warning
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.command_line import option_value
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ownership import marked_instance
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import conflict
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import redact_argv
@@ -118,20 +119,6 @@ def _of_module(words: Sequence[str]) -> Optional[Tuple[str, ...]]:
 
 def _of_command(words: Sequence[str]) -> Optional[Tuple[str, ...]]:
     return tuple(words[1:]) if tuple(words[:1]) == ("serve",) else None
-
-
-def option_value(arguments: Sequence[str], option: str) -> Optional[str]:
-    """The value of a long option, of its last occurrence; None where it is not given."""
-    found = None
-    for position, word in enumerate(arguments):
-        name, equals, value = word.partition("=")
-        if name.replace("_", "-") != option:
-            continue
-        if equals:
-            found = value
-        elif position + 1 < len(arguments):
-            found = arguments[position + 1]
-    return found
 
 
 def address_of(arguments: Sequence[str]) -> Tuple[str, int]:

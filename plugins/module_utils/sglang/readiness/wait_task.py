@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.compared import effective_of
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import current_since
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient, HttpError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import PROCESS, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.drain import LoadReader
@@ -20,8 +21,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.m
     MainProcess,
     PidFileProcess,
     UnitProcess,
-    port_owner,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import port_owner
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.running import container_id
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import proof
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.jit_locks import (
@@ -55,6 +56,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
     read_last_good,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.proof import read_proof
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import tls_of_fields, tls_of_release
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner
 
@@ -143,7 +145,7 @@ class WaitTask:
         self.waiter = Waiter(
             self.client,
             self.process.look,
-            lambda: port_owner(self.process, self.host, self.port, self.procfs).foreign,
+            lambda: port_owner(self.process.owns, self.host, self.port, self.procfs).foreign,
             Limits(params["timeout"], params["interval"], params["request_timeout"], self._return_after()),
             boot_clock,
             time.sleep,
@@ -178,10 +180,13 @@ class WaitTask:
         return 0.0 if key and len(key) < _SHORTEST_KEY else float(self.params["return_after"])
 
     def _client(self) -> HttpClient:
-        if self.params["rank_zero"] is None:
-            return HttpClient(self.host, self.port, self.api_key)
-        host, port = parse_address(self.params["rank_zero"])
-        return HttpClient(host, port, self.api_key)
+        elsewhere = self.params["rank_zero"] is not None
+        host, port = parse_address(self.params["rank_zero"]) if elsewhere else (self.host, self.port)
+        if self.release is not None:
+            tls = tls_of_release(self.release, elsewhere)
+        else:
+            tls = tls_of_fields(self.expected, elsewhere)
+        return HttpClient(host, port, self.api_key, tls=tls)
 
     def _state(self) -> WaitState:
         boot, release = self.procfs.boot_id(), self.release.id if self.release else ""
@@ -300,7 +305,7 @@ class WaitTask:
             return 0
 
     def _prove_process(self) -> None:
-        owner = port_owner(self.process, self.host, self.port, self.procfs)
+        owner = port_owner(self.process.owns, self.host, self.port, self.procfs)
         if not owner.known and not self.rank:
             raise NotReady(
                 "unknown_listener",
@@ -309,7 +314,7 @@ class WaitTask:
             )
         if self.release is None or self.process.identity is None:
             return
-        why = self.process.stale(self.release, os.lstat(str(self.paths.current_link)).st_mtime)
+        why = self.process.stale(self.release, current_since(self.paths, self.procfs))
         pid = self.process.identity.pid
         if why:
             raise NotReady(

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Callable, List, Mapping, Optional
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import note_switch
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import (
     leftovers,
     point_link,
@@ -54,6 +55,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.li
     find_release,
     is_complete,
     linked_id,
+    list_releases,
     release_folders,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.proof import (
@@ -62,6 +64,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.pr
     read_proof,
 )
 
+# The last proven release and the one before it, which `previous` means.
+_LEAST_PROVEN = 2
 # What a folder is renamed to before it is removed, so that half a release is never taken for a whole one.
 _DOOMED = ".removed-"
 
@@ -184,7 +188,7 @@ def plan_adopted(release: Release, paths: InstancePaths, now: datetime) -> Plan:
 
 
 def plan_proven(paths: InstancePaths, keep: int, proof: Optional[Proof] = None) -> Plan:
-    """Remember the current release as proven, and let go of all but the newest `keep` releases.
+    """Remember the current release as proven, and let go of all but the newest `keep`, proven and others each.
 
     proof is written where the release was not the last good one, or has no proof yet.  Raises
     ReleaseError where there is no current release or it is broken.
@@ -206,15 +210,17 @@ def plan_proven(paths: InstancePaths, keep: int, proof: Optional[Proof] = None) 
 
 
 def _old_releases(paths: InstancePaths, keep: int, proven: str) -> List[Path]:
-    """Folders beyond the newest `keep` releases, and unfinished ones.
+    """Folders beyond the newest `keep` that were proven and the newest `keep` of the others, and unfinished ones.
 
-    What a link or a patch needs stays, and so does what does not look like a release.
+    They are counted apart, so that a row of failures pushes nothing out that can be gone back to.  What a link or
+    a patch needs stays, and so does what does not look like a release.
     """
-    needed = {proven, linked_id(paths.current_link), *releases_with_patches(paths)}
-    folders = [path for path in release_folders(paths) if path.name not in needed]
-    complete = [path for path in release_folders(paths) if is_complete(path)]
-    newest = set(complete[-keep:])
-    return [path for path in folders if path not in newest]
+    entries = list_releases(paths)
+    good = [entry.id for entry in entries if entry.id == proven or (entry.proven and entry.release is not None)]
+    others = [entry.id for entry in entries if entry.id not in good]
+    kept = {proven, linked_id(paths.current_link), *releases_with_patches(paths)}
+    kept.update(good[: max(keep, _LEAST_PROVEN)], others[:keep])
+    return [path for path in release_folders(paths) if path.name not in kept]
 
 
 def _doomed(paths: InstancePaths) -> List[Path]:
@@ -233,7 +239,7 @@ def _files(release: Release, paths: InstancePaths, replace_foreign: bool) -> Lis
 def _left_behind(release: Release, paths: InstancePaths) -> List[Path]:
     """Temporary files of a run that was killed while it wrote one of ours."""
     written = [
-        *(paths.current_link, paths.last_good_link),
+        *(paths.current_link, paths.current_since_file, paths.last_good_link),
         *(paths.secret_args_file, paths.environment_file, paths.unit_file),
     ]
     folder = paths.release_dir(release.id)
@@ -261,6 +267,7 @@ def steps(plan: Plan, paths: InstancePaths) -> List[Callable[[], None]]:
     found += patch_steps(plan.patches)
     found += [functools.partial(_write, item) for item in plan.files]
     if plan.current:
+        found.append(functools.partial(note_switch, paths, plan.current))
         found.append(functools.partial(point_link, paths.current_link, f"releases/{plan.current}"))
     if plan.proof is not None:
         path = proof_file(paths, plan.release.id)

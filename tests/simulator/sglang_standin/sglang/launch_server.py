@@ -8,10 +8,14 @@ import sys
 import warnings
 
 from sglang.srt.server_args import ServerArgs, prepare_server_args
+from sglang.srt.tls import serves_https
 
 
 def run_server(server_args: ServerArgs) -> None:
     """Serve until stopped; leaves the process by itself, with the exit code of the release."""
+    if not serves_https(server_args):
+        # For the modules of the standard library that would load OpenSSL and can do without it: that takes long.
+        sys.modules.setdefault("ssl", None)
     from sglang.srt.lifecycle import serve
 
     serve(server_args)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes import stopping
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes import leftovers, stopping
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
 from ansible_collections.inferops.sglang.plugins.modules import sglang_process
@@ -115,6 +115,9 @@ class Host:
 @pytest.fixture
 def host(tmp_path, run_module, monkeypatch):
     monkeypatch.setattr(sglang_process, "_WATCHED", 0.02)
+    # No stop here has to do with the files of this machine, of which there may be many.
+    for name in ("SHARED_MEMORY", "TEMPORARY"):
+        monkeypatch.setattr(leftovers, name, str(tmp_path / name.lower()))
     host = Host(tmp_path, run_module)
     yield host
     for pid in host.started:

@@ -336,7 +336,7 @@ def sglang(tmp_path):
 def patch(sglang, text):
     """A patch as the action plugin hands it over."""
     stored = sglang.patch(text)
-    return {name: stored[name] for name in ("target", "path", "sha256_before")} | {"src": "p.py", "content": text}
+    return dict({name: stored[name] for name in ("target", "path", "sha256_before")}, src="p.py", content=text)
 
 
 A = "worker = 'a'\n"

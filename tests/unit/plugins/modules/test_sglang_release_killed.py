@@ -200,6 +200,8 @@ def test_restored(host, following):
 
 
 def test_proven(host):
+    for failed in ("2", "3"):
+        host.run(host.arguments("present", command=["/usr/bin/python3", "x", failed]))
     host.run(host.release(1))
     host.save()
     number, killed = 0, True
@@ -212,8 +214,9 @@ def test_proven(host):
         assert not any("broken" in entry for entry in listed)
         host.run(host.arguments("proven", keep=1, proof={"accept_length": 2.5}))
         assert host.half_done() == []
-        (entry,) = host.run(host.arguments("inspected"))["releases"]
-        assert (entry["current"], entry["last_good"], entry["accept_length"]) == (True, True, 2.5)
+        now, failed, before = host.run(host.arguments("inspected"))["releases"]
+        assert (now["current"], now["last_good"], now["accept_length"]) == (True, True, 2.5)
+        assert (failed["proven"], before["proven"]) == (False, True)
     assert number > 8
 
 

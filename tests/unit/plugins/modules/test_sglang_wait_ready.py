@@ -16,6 +16,8 @@ import time
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import wait_task
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import Tls
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.modules import sglang_process, sglang_wait_ready
 
@@ -113,6 +115,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def _until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
 class Host:
     def __init__(self, root, run_module):
         self.root = root
@@ -152,6 +161,20 @@ class Host:
         assert status == 0, result
         self.sessions.append(result["process"]["pid"])
         return result["process"]["pid"]
+
+    def has_written(self, text):
+        """Wait until it is in the server's log, however long a new Python takes on a machine that is busy."""
+        log = self.root / "log" / "main.log"
+        _until(lambda: text in log.read_text())
+
+    def listens(self):
+        """Wait until somebody does, on the server's port."""
+
+        def connects():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return True
+
+        _until(connects)
 
     def wait(self, check=False, **options):
         args = {
@@ -324,8 +347,8 @@ def test_what_changed_between_two_parts(host, name, words):
 
 def test_the_timeout_is_that_of_all_parts(host):
     host.start({"bind": 60})
-    *parts, last = parts_of(host, timeout=0.6)
-    assert len(parts) >= 2 and last["reason"] == "timeout" and 0.6 <= last["waited"] < 3
+    *parts, last = parts_of(host, timeout=2)
+    assert len(parts) >= 2 and last["reason"] == "timeout" and 2 <= last["waited"] < 10
 
 
 def test_a_resume_that_is_none(host):
@@ -425,6 +448,7 @@ def test_a_server_that_dies_in_its_warm_up(host):
 
 def test_a_server_that_never_gets_ready(host):
     host.start({"warm": 60})
+    host.listens()
     status, result = host.wait(timeout=0.5)
     assert status == 1 and result["reason"] == "timeout" and result["phase"] == "warming_up"
     assert "answered 503" in result["msg"]
@@ -449,6 +473,7 @@ def test_a_server_that_was_not_started(host):
 
 def test_a_generation_that_hangs(host):
     host.start({"hangs": True})
+    host.listens()
     status, result = host.wait(timeout=0.6, request_timeout=0.2)
     assert status == 1 and result["phase"] == "generating" and result["reason"] in ("timeout", "generation_timeout")
 
@@ -487,6 +512,7 @@ def test_a_server_that_hangs_after_some_requests(host, after):
 def test_a_lock_that_nobody_will_remove(host):
     line = "[2026-01-02 03:04:05] [aiter] waiting for baton release at /root/.aiter/build/lock_module_x"
     host.start({"bind": 60, "log": ["[2026-01-02 03:04:05] Capture cuda graph begin.", line]})
+    host.has_written(line)
     status, result = host.wait(timeout=0.4)
     assert status == 1 and (result["reason"], result["phase"]) == ("timeout", "compiling_kernels")
     assert "/root/.aiter/build/lock_module_x" in result["msg"] and "remove the lock" in result["msg"]
@@ -495,6 +521,7 @@ def test_a_lock_that_nobody_will_remove(host):
 def test_a_start_that_is_stuck_names_how_far_it_got(host):
     log = ["[2026-01-02 03:04:05] Load weight begin.", "Loading safetensors checkpoint shards:  45% Completed | 5/11"]
     host.start({"bind": 60, "log": log})
+    host.has_written(log[-1])
     status, result = host.wait(timeout=0.4)
     assert status == 1 and (result["reason"], result["phase"], result["percent"]) == ("timeout", "loading_weights", 45)
     assert "loading_weights (45 %)" in result["msg"]
@@ -711,3 +738,25 @@ def test_a_broken_release(host):
     (host.root / "state" / "main" / "current" / "release.json").write_text("{")
     status, result = host.wait()
     assert status == 1 and "release.json cannot be used" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("effective", "options", "tls"),
+    [
+        ({"ssl_certfile": "/etc/a.crt"}, {}, Tls()),
+        ({"ssl_certfile": None}, {}, None),
+        ({"ssl_certfile": "/etc/a.crt"}, {"rank_zero": "gpu-a:30000"}, Tls()),
+        ({"ssl_certfile": "/etc/a.crt", "ssl_ca_certs": __file__}, {"rank_zero": "gpu-a:30000"}, Tls(__file__)),
+        ({"ssl_certfile": "/etc/a.crt", "ssl_ca_certs": __file__}, {}, Tls()),
+    ],
+)
+def test_whether_the_server_is_asked_by_https(host, monkeypatch, effective, options, tls):
+    asked = []
+
+    def client(*_address, **more):
+        asked.append(more["tls"])
+        raise wait_task.UsageError("that is enough")
+
+    monkeypatch.setattr(wait_task, "HttpClient", client)
+    host.release({}, effective={**EAGLE3, **effective})
+    assert host.wait(**options)[0] == 1 and asked == [tls]

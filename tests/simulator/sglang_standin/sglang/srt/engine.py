@@ -10,7 +10,7 @@ from typing import Any, Callable, List
 
 from sglang.srt.behaviour import Behaviour
 from sglang.srt.detokenizer_process import run_detokenizer
-from sglang.srt.scheduler_process import Rank, run_scheduler
+from sglang.srt.scheduler_process import UNKNOWN, Rank, run_scheduler
 from sglang.srt.server_args import ServerArgs
 
 
@@ -47,15 +47,16 @@ class SchedulerGroup:
         context = multiprocessing.get_context("spawn")
         ranks = ranks_of(server_args)
         sizes = [sum(rank.replica == number for rank in ranks) for number in range(ranks[-1].replica + 1)]
-        # Kept as long as a child may still look at them.
-        self._shared = [(context.Barrier(size), context.Array("q", size)) for size in sizes]
+        # Kept as long as a child may still look at them. No barriers: each of those would leave semaphores in the
+        # host's /dev/shm when the server is killed.
+        self._figures = [context.RawArray("q", [UNKNOWN] * size) for size in sizes]
         self.processes: List[Any] = []
         self._channels: List[Any] = []
         for rank in ranks:
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=run_scheduler,
-                args=(server_args, behaviour, rank, *self._shared[rank.replica], theirs),
+                args=(server_args, behaviour, rank, self._figures[rank.replica], theirs),
                 daemon=True,
                 name="scheduler_{}".format(rank.number),
             )

@@ -11,11 +11,15 @@ import sys
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 from urllib.parse import urlsplit
 
 from sglang.srt.serving import STARTING, UNHEALTHY, UP, Server
+from sglang.srt.tls import server_context, serves_https
 from sglang.version import since
+
+if TYPE_CHECKING:
+    import ssl
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +61,12 @@ class PlainHttpServer(ThreadingHTTPServer):
 class HttpServer(PlainHttpServer):
     """The server's own."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, context: Optional[ssl.SSLContext]) -> None:
         self.server = server
         super().__init__((server.args.host, server.args.port), Handler)
+        if context is not None:
+            # The handshake is left to the thread of the request: a client that says nothing must not keep others out.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -300,10 +307,11 @@ def _openai(model: str, chat: bool, part: str, start: int, end: int, meta: Dict[
 
 def listen(server: Server) -> HttpServer:
     """Bind the port. Ends the process as uvicorn does when it is taken; that comes out only now, after loading."""
+    args = server.args
+    context = server_context(args) if serves_https(args) else None
     try:
-        return HttpServer(server)
+        return HttpServer(server, context)
     except OSError as error:
-        args = server.args
         logger.error(
             "ERROR:    [Errno %d] error while attempting to bind on address ('%s', %d): address already in use",
             error.errno or 0,

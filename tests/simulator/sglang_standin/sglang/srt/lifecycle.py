@@ -23,6 +23,8 @@ from sglang.srt.rendezvous import Ring
 from sglang.srt.segments import Segments, refuse_stale
 from sglang.srt.server_args import ServerArgs
 from sglang.srt.serving import UNHEALTHY, UP, Server
+from sglang.srt.spawning import spawn_by_forks
+from sglang.srt.tls import serves_https
 from sglang.srt.warm_up import warm_up
 from sglang.version import since
 
@@ -78,6 +80,7 @@ class _Life:
         began = time.monotonic()
         self.segments = Segments()
         self.segments.of_main_process(self.args.enable_metrics)
+        spawn_by_forks()
         self.engine = Engine(self.args, self.behaviour)
         self.ring = Ring(self.args)
         tokens = self._load()
@@ -103,7 +106,8 @@ class _Life:
         logger.info("INFO:     Waiting for application startup.")
         logger.info("INFO:     Application startup complete.")
         http = listen(self.server)
-        logger.info("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", self.args.host, self.args.port)
+        where = ("https" if serves_https(self.args) else "http", self.args.host, self.args.port)
+        logger.info("INFO:     Uvicorn running on %s://%s:%d (Press CTRL+C to quit)", *where)
         threading.Thread(target=http.serve_forever, name="http", daemon=True).start()
         threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
         self._supervise()

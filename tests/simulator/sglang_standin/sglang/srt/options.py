@@ -128,7 +128,7 @@ def _placement() -> List[Option]:
 
 
 def _serving() -> List[Option]:
-    return [
+    options = [
         text("host", "127.0.0.1"),
         integer("port", 30000),
         flag("skip_server_warmup"),
@@ -144,7 +144,13 @@ def _serving() -> List[Option]:
         integer("decode_log_interval", 40),
         Option("enable_lora", None, action="store_true"),
         text("crash_dump_folder"),
+        flag("grpc_mode"),
+        text("disaggregation_mode", "null", choices=["null", "prefill", "decode"]),
     ]
+    if since(10):
+        options += [text(name) for name in ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_keyfile_password")]
+        options += [flag("enable_ssl_refresh")]
+    return options
 
 
 def _kernels() -> List[Option]:

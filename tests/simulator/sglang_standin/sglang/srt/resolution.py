@@ -17,6 +17,7 @@ from typing import Any, List, Tuple
 from sglang.srt.gpu_memory import visible_gpus
 from sglang.srt.model_config import ModelConfig
 from sglang.srt.options import EARLY_ALGORITHMS
+from sglang.srt.tls import refuse_odd_options
 from sglang.version import since
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def resolve(args: Any) -> ModelConfig:
     :raises ValueError, TypeError, AssertionError: as the release does it for combinations that it refuses.
     """
     model = ModelConfig(args.model_path)
+    refuse_odd_options(args)
     args.tokenizer_path = args.tokenizer_path or args.model_path
     args.served_model_name = args.served_model_name or args.model_path
     if args.device is None:

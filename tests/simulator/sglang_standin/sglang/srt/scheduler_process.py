@@ -28,6 +28,9 @@ from sglang.srt.server_args import ServerArgs
 logger = logging.getLogger(__name__)
 
 TOKENS_PER_MIB = 16
+UNKNOWN = -1
+# How often a scheduler looks whether the others are as far (seconds).
+_POLL = 0.005
 
 
 @dataclass
@@ -45,10 +48,8 @@ class Rank:
         return "sglang::scheduler" + "".join("_" + part for part in self.label.split())
 
 
-def run_scheduler(
-    server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: Any, free_mib: Any, channel: Any
-) -> None:
-    """The process's whole life. ``meeting`` is a barrier of a replica's ranks, ``free_mib`` their shared figures."""
+def run_scheduler(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, free_mib: Any, channel: Any) -> None:
+    """The process's whole life. ``free_mib`` are the shared figures of a replica's ranks, ``UNKNOWN`` at first."""
     parent = multiprocessing.parent_process().pid
     time.sleep(behaviour.import_seconds)
     become(rank.title, dies_with_parent=not behaviour.outlive_parent)
@@ -63,7 +64,7 @@ def run_scheduler(
     try:
         reach(behaviour, "import")
         segments.of_scheduler()
-        tokens = _load(server_args, behaviour, rank, meeting, free_mib, channel)
+        tokens = _load(server_args, behaviour, rank, free_mib, channel)
         _report(channel, {"status": "ready", "max_total_num_tokens": tokens})
     except Exception:
         logger.error("Scheduler hit an exception: %s", traceback.format_exc())
@@ -76,7 +77,7 @@ def run_scheduler(
     _serve(behaviour, channel, segments)
 
 
-def _load(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: Any, free_mib: Any, channel: Any) -> int:
+def _load(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, free_mib: Any, channel: Any) -> int:
     """Take the memory as the real one does, in the same order. Returns the room for tokens."""
     reach(behaviour, "torch")
     logger.info("Init torch distributed begin.")
@@ -85,9 +86,9 @@ def _load(server_args: ServerArgs, behaviour: Behaviour, rank: Rank, meeting: An
     device = Device(rank.gpu_id)
     free, total = device.memory()
     free_mib[rank.place] = free
-    meeting.wait()
+    while UNKNOWN in free_mib:  # nobody takes memory before all have looked
+        time.sleep(_POLL)
     least = min(free_mib)
-    meeting.wait()
     logger.info("Init torch distributed ends. elapsed=0.02 s, mem usage=0.09 GB")
     if len(free_mib) > 1:
         _check_balance(least / 1024, free / 1024)

@@ -76,7 +76,9 @@ class Segments:
         descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.ftruncate(descriptor, _SIZE)
-            self._maps.append(mmap.mmap(descriptor, _SIZE))
+            mapped = mmap.mmap(descriptor, _SIZE)
+            mapped.madvise(mmap.MADV_DONTFORK)  # a spawned process would not have it either
+            self._maps.append(mapped)
         finally:
             os.close(descriptor)
         self._paths.append(path)

@@ -12,6 +12,7 @@ from typing import Optional
 from sglang.srt.behaviour import Behaviour
 from sglang.srt.faults import reach
 from sglang.srt.serving import Server
+from sglang.srt.tls import client_context, serves_https
 
 _REQUEST_TIMEOUT = 5
 _PAUSE = 0.05
@@ -43,13 +44,14 @@ def _ask_for_model(server: Server, polls: int) -> Optional[str]:
     """None, or why it cannot be reached. The real one tries 120 times, a second apart."""
     args = server.args
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(args.host, args.host)
-    request = urllib.request.Request("http://{}:{}/model_info".format(host, args.port))
+    scheme, context = "https" if serves_https(args) else "http", client_context(args)
+    request = urllib.request.Request("{}://{}:{}/model_info".format(scheme, host, args.port))
     if args.api_key:
         request.add_header("Authorization", "Bearer " + args.api_key)
     problem = None
     for _poll in range(polls):
         try:
-            with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT):
+            with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT, context=context):
                 return None
         except OSError as error:  # urllib's own errors are such, too
             problem = "AssertionError: res=<Response [{}]>, {}".format(getattr(error, "code", None), error)

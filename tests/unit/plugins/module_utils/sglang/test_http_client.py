@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 
 import pytest
 
@@ -19,49 +18,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client
     TimedOut,
     probe_host,
 )
-
-
-class RawServer:
-    """Takes one connection, reads the request, and lets `answer` do with the socket what it wants."""
-
-    def __init__(self, answer, family=socket.AF_INET, address="127.0.0.1"):
-        self.request = b""
-        self._answer = answer
-        self._done = threading.Event()
-        self._listener = socket.socket(family)
-        self._listener.bind((address, 0))
-        self._listener.listen()
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve)
-
-    def _serve(self):
-        try:
-            connection, _peer = self._listener.accept()
-        except OSError:
-            return
-        with connection:
-            self.request = connection.recv(65536)
-            while b"\r\n\r\n" not in self.request:
-                self.request += connection.recv(65536)
-            try:
-                self._answer(connection, self._done)
-            except OSError:
-                pass
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exc):
-        self._done.set()
-        self._listener.close()
-        self._thread.join(5)
-
-
-def reply(status, body, headers=()):
-    head = ["HTTP/1.1 %d X" % status, "content-length: %d" % len(body), *headers]
-    data = "\r\n".join(head).encode() + b"\r\n\r\n" + body
-    return lambda connection, _done: connection.sendall(data)
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang.raw_server import RawServer, reply
 
 
 def test_an_answer_comes_back_whole():

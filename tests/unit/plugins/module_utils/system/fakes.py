@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import container_of
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 
 MISSING = Completed(127, err="there is no program", missing=True)
 LATE = Completed(None, timed_out=True)
@@ -157,3 +159,70 @@ def inspect(
             }
         ]
     )
+
+
+def process(pid, **changes):
+    """A process as it is read: root's, the first of its session, started 1000 ticks after boot."""
+    values = {
+        "pid": pid,
+        "start_time": 1000,
+        "ppid": 1,
+        "state": "S",
+        "comm": "python3",
+        "exe": "",
+        "argv": ("python3",),
+        "uid": 0,
+        "user": "root",
+        "session": pid,
+        "pgid": pid,
+        "cgroup": "/",
+        "unit": None,
+        "started_at": 0.0,
+    }
+    values.update(changes)
+    return ProcessInfo(**{"container": container_of(values["cgroup"]), **values})
+
+
+class Kernel:
+    """Processes and sockets that the test changes, with the methods of ProcFs."""
+
+    def __init__(self, *processes, boot_id="boot"):
+        self.set(*processes)
+        self.sockets = []
+        self.parents = {}
+        self._boot_id = boot_id
+
+    def set(self, *processes):
+        self.processes = {item.pid: item for item in processes}
+
+    def boot_id(self):
+        return self._boot_id
+
+    def read(self, pid):
+        return self.processes.get(pid)
+
+    def identity(self, pid):
+        found = self.processes.get(pid)
+        return found.identity if found else None
+
+    def alive(self, identity):
+        found = self.processes.get(identity.pid)
+        return found is not None and found.identity == identity and not found.dead
+
+    def ancestors(self, pid):
+        return self.parents.get(pid, [1])
+
+    def session_members(self, session):
+        return [item for item in self.processes.values() if item.session == session]
+
+    def listeners(self, port):
+        return [item for item in self.sockets if item.port == port]
+
+
+def gone(pid):
+    """Whether there is no real process of this number, not even a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

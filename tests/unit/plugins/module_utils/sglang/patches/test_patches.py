@@ -208,7 +208,10 @@ def test_other_files_need_not_be_python():
     assert statuses(check_patches([patch], found(target=target), [], EAGLE3, "0.5.17")) == ["ok"]
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_told_at_once(tmp_path):
+    original = tmp_path / "eagle_worker_v2.py"
+    original.write_text(BEFORE)
     both = [wanted(V1), wanted(V2, content="x = (\n")]
-    checks = check_patches(both, {**found(None, V1), **found("by hand")}, [], EAGLE3, "0.5.17")
+    there = {**found(None, V1), V2: FoundFile(str(original), digest("by hand"))}
+    checks = check_patches(both, there, [], EAGLE3, "0.5.17")
     assert statuses(checks) == ["failed"] * 3

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import Since
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.main_process import (
     PidFileProcess,
     UnitProcess,
-    port_owner,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import port_owner
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.server_process import (
     PidFileError,
     PidRecord,
@@ -19,62 +20,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.s
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
-from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import container_of
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcessInfo
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import Kernel, process
 
 UNIT = "sglang-main.service"
 RELEASE = Release("r1", "2026-01-02T03:04:05Z", "main", "process", ["python3", "-m", "x"])
-
-
-def process(pid, session=None, unit=None, cgroup="/", start_time=1000, started_at=0.0):
-    return ProcessInfo(
-        pid=pid,
-        start_time=start_time,
-        ppid=1,
-        state="S",
-        comm="python3",
-        exe="",
-        argv=("python3",),
-        uid=0,
-        user="root",
-        session=session or pid,
-        pgid=pid,
-        cgroup=cgroup,
-        unit=unit,
-        started_at=started_at,
-        container=container_of(cgroup),
-    )
-
-
-class Kernel:
-    """A /proc that the test changes."""
-
-    def __init__(self, *processes):
-        self.set(*processes)
-        self.sockets = []
-        self.parents = {}
-
-    def set(self, *processes):
-        self.processes = {item.pid: item for item in processes}
-
-    def boot_id(self):
-        return "boot"
-
-    def read(self, pid):
-        return self.processes.get(pid)
-
-    def identity(self, pid):
-        found = self.processes.get(pid)
-        return found.identity if found else None
-
-    def alive(self, identity):
-        return self.identity(identity.pid) == identity
-
-    def ancestors(self, pid):
-        return self.parents.get(pid, [1])
-
-    def listeners(self, port):
-        return [item for item in self.sockets if item.port == port]
 
 
 # -- a PID file
@@ -130,9 +80,9 @@ def test_a_broken_pid_file(files):
 
 def test_the_process_of_another_release_is_stale(files):
     write_pid_file(files[0], record())
-    assert PidFileProcess(*files, Kernel(process(100))).stale(RELEASE, 0) == ""
+    assert PidFileProcess(*files, Kernel(process(100))).stale(RELEASE, None) == ""
     write_pid_file(files[0], record(command_sha256="other", release="r0"))
-    assert PidFileProcess(*files, Kernel(process(100))).stale(RELEASE, 0) == "it was started from the release r0"
+    assert PidFileProcess(*files, Kernel(process(100))).stale(RELEASE, None) == "it was started from the release r0"
 
 
 def test_its_log(files):
@@ -244,8 +194,18 @@ def test_a_unit_that_runs_since_before_its_release():
     kernel = Kernel(process(100, started_at=5000.0))
     server = UnitProcess(UNIT, Systemd().run, kernel)
     server.look()
-    assert server.stale(RELEASE, 4999.0) == "" and server.stale(RELEASE, 5001.0) == ""
-    assert "before this release" in server.stale(RELEASE, 5003.0)
+    assert server.stale(RELEASE, Since(4999.0)) == "" and server.stale(RELEASE, Since(5001.0)) == ""
+    assert "before this release" in server.stale(RELEASE, Since(5003.0))
+    assert server.stale(RELEASE, None) == ""
+
+
+def test_ticks_count_more_than_the_clock():
+    kernel = Kernel(process(100, started_at=5000.0))
+    server = UnitProcess(UNIT, Systemd().run, kernel)
+    server.look()
+    ticks = kernel.read(100).start_time
+    assert server.stale(RELEASE, Since(9999.0, ticks)) == ""
+    assert "before this release" in server.stale(RELEASE, Since(0.0, ticks + 1))
 
 
 def test_the_log_of_a_unit_that_systemd_has_forgotten():
@@ -304,17 +264,20 @@ def listening(*sockets):
         ([("0.0.0.0", 101)], True, ""),
         ([("::", 102)], True, ""),
         ([("127.0.0.1", 104)], True, ""),
-        ([("127.0.0.1", 103)], True, "PID 103 (python3 of root, other.service) listens on port 30000"),
-        ([("0.0.0.0", 103)], True, "PID 103 (python3 of root, other.service) listens on port 30000"),
+        ([("127.0.0.1", 103)], True, "PID 103 (python3 of root in other.service) listens on port 30000"),
+        ([("0.0.0.0", 103)], True, "PID 103 (python3 of root in other.service) listens on port 30000"),
         ([("127.0.0.2", 103), ("127.0.0.1", 100)], True, ""),
         ([("127.0.0.2", 103)], False, ""),
         # Connections go to the nearer one.
         (
             [("0.0.0.0", 100), ("127.0.0.1", 103)],
             True,
-            "PID 103 (python3 of root, other.service) listens on port 30000",
+            "PID 103 (python3 of root in other.service) listens on port 30000",
         ),
         ([("0.0.0.0", 103), ("127.0.0.1", 100)], True, ""),
+        # IPv4 through a socket of IPv6.
+        ([("::ffff:127.0.0.1", 100)], True, ""),
+        ([("::ffff:127.0.0.2", 103)], False, ""),
         ([("0.0.0.0", 100), ("127.0.0.1", None)], False, ""),
         ([("127.0.0.1", None)], False, ""),
         ([("127.0.0.1", 999)], False, ""),
@@ -323,20 +286,20 @@ def listening(*sockets):
 )
 def test_who_listens(sockets, known, foreign):
     server, kernel = listening(*sockets)
-    owner = port_owner(server, "127.0.0.1", 30000, kernel)
+    owner = port_owner(server.owns, "127.0.0.1", 30000, kernel)
     assert (owner.known, owner.foreign) == (known, foreign)
 
 
 def test_a_name_may_mean_any_address():
     server, kernel = listening(("10.0.0.7", 100))
-    assert port_owner(server, "localhost", 30000, kernel).known
+    assert port_owner(server.owns, "localhost", 30000, kernel).known
 
 
 def test_nothing_is_owned_before_a_process_was_seen():
     kernel = Kernel(process(103))
     kernel.sockets = [Listener("127.0.0.1", 30000, 103)]
     server = UnitProcess(UNIT, Systemd(MainPID=0).run, kernel)
-    assert "PID 103" in port_owner(server, "127.0.0.1", 30000, kernel).foreign
+    assert "PID 103" in port_owner(server.owns, "127.0.0.1", 30000, kernel).foreign
 
 
 def test_what_the_engine_runs_for_the_unit_is_its_own():
@@ -346,7 +309,7 @@ def test_what_the_engine_runs_for_the_unit_is_its_own():
     for identifier, foreign in (("a1" * 32, False), ("b2" * 32, True), ("", True)):
         server = UnitProcess(UNIT, Systemd().run, kernel, lambda identifier=identifier: identifier)
         server.look()
-        assert bool(port_owner(server, "127.0.0.1", 30000, kernel).foreign) == foreign
+        assert bool(port_owner(server.owns, "127.0.0.1", 30000, kernel).foreign) == foreign
 
 
 def test_the_engine_is_asked_once_for_the_container():

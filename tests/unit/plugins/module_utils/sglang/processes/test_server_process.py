@@ -23,71 +23,32 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.s
     write_pid_file,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import Kernel, process
 
 RECORD = PidRecord(pid=4711, start_ticks=1000, boot_id="boot", release="r1", command_sha256="00")
 
 
-def process(pid, start_time=1001, session=4711, state="S"):
-    return ProcessInfo(
-        pid=pid,
-        start_time=start_time,
-        ppid=1,
-        state=state,
-        comm="python3",
-        exe="/usr/bin/python3",
-        argv=("sglang::scheduler",),
-        uid=0,
-        user="root",
-        session=session,
-        pgid=session,
-        cgroup="/",
-        unit=None,
-        started_at=0.0,
-    )
+def worker(pid, start_time=1001, session=4711, state="S"):
+    """One of the session of the server."""
+    return process(pid, start_time=start_time, session=session, state=state)
 
 
-class Kernel:
-    """A /proc with the given processes."""
-
-    def __init__(self, *processes, boot_id="boot"):
-        self.processes = {item.pid: item for item in processes}
-        self._boot_id = boot_id
-
-    def boot_id(self):
-        return self._boot_id
-
-    def read(self, pid):
-        return self.processes.get(pid)
-
-    def identity(self, pid):
-        found = self.processes.get(pid)
-        return found.identity if found else None
-
-    def alive(self, identity):
-        found = self.processes.get(identity.pid)
-        return found is not None and found.identity == identity and not found.dead
-
-    def session_members(self, session):
-        return [item for item in self.processes.values() if item.session == session]
-
-
-MAIN = process(4711, 1000)
+MAIN = process(4711)
 
 
 @pytest.mark.parametrize(
     ("kernel", "running", "stale", "leftovers"),
     [
-        (Kernel(MAIN, process(4800)), True, "", []),
-        (Kernel(process(4800)), False, "the process 4711 has ended", [4800]),
-        (Kernel(process(4711, 1000, state="Z"), process(4800)), False, "the process 4711 has ended", [4800]),
-        (Kernel(process(4800, state="Z")), False, "the process 4711 has ended", []),
+        (Kernel(MAIN, worker(4800)), True, "", []),
+        (Kernel(worker(4800)), False, "the process 4711 has ended", [4800]),
+        (Kernel(worker(4711, 1000, state="Z"), worker(4800)), False, "the process 4711 has ended", [4800]),
+        (Kernel(worker(4800, state="Z")), False, "the process 4711 has ended", []),
         # A session of that number began anew: everything in it is somebody else's.
-        (Kernel(process(4711, 5000), process(4800, 5001)), False, "belongs to a process started later", []),
+        (Kernel(worker(4711, 5000), worker(4800, 5001)), False, "belongs to a process started later", []),
         # Older than the server: cannot be its worker.
-        (Kernel(process(4800, 999)), False, "the process 4711 has ended", []),
-        (Kernel(MAIN, process(4800), boot_id="other"), False, "the host was booted since", []),
-        (Kernel(process(4800, session=1)), False, "the process 4711 has ended", []),
+        (Kernel(worker(4800, 999)), False, "the process 4711 has ended", []),
+        (Kernel(MAIN, worker(4800), boot_id="other"), False, "the host was booted since", []),
+        (Kernel(worker(4800, session=1)), False, "the process 4711 has ended", []),
     ],
 )
 def test_what_a_pid_file_leads_to(kernel, running, stale, leftovers):
@@ -102,7 +63,7 @@ def test_nothing_is_known_without_a_record():
 
 
 def test_the_main_process_is_no_worker_of_itself():
-    assert [member.pid for member in session_of(RECORD, Kernel(MAIN, process(4800)))] == [4800]
+    assert [member.pid for member in session_of(RECORD, Kernel(MAIN, worker(4800)))] == [4800]
 
 
 def test_a_worker_whose_main_thread_ended_first_is_a_member_still():
@@ -112,7 +73,7 @@ def test_a_worker_whose_main_thread_ended_first_is_a_member_still():
         def alive(self, identity):
             return identity.pid == 4800 or super().alive(identity)
 
-    kernel = Threads(MAIN, process(4800, state="Z"), process(4801, state="Z"))
+    kernel = Threads(MAIN, worker(4800, state="Z"), worker(4801, state="Z"))
     assert [member.pid for member in session_of(RECORD, kernel)] == [4800]
 
 

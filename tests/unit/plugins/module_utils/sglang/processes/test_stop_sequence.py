@@ -18,6 +18,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.r
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stop_sequence import StopSequence, Wish
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stopping import Tools
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, read_current
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import Tls
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeRun
 
@@ -90,12 +91,17 @@ def test_a_rehearsal_makes_not_even_the_folder(paths, adopt, tmp_path):
 # -- what a server is
 
 
-def listens(paths, words, release=None, wish=None):
-    """Where a server with these arguments is asked for its requests."""
+def asked(paths, words, release=None, wish=None):
+    """A server with these arguments, as it is asked for its requests."""
     main = process(10, "python3", "-m", "sglang.launch_server", *words)
     tools = Tools(ProcFs(), FakeRun())
     sequence = StopSequence(paths, wish or Wish("process", host="10.0.0.1", port=1), release, tools)
-    server = sequence._ours(Running("process", main))
+    return sequence._ours(Running("process", main))
+
+
+def listens(*words):
+    """Where it is asked."""
+    server = asked(*words)
     return server.host, server.port
 
 
@@ -105,6 +111,18 @@ def test_a_server_is_asked_where_its_own_command_says_it_listens(paths):
     # One that reads its port from a file says nothing of it there.
     assert listens(paths, ["--config", "server.yaml"], current) == ("10.0.0.5", 31000)
     assert listens(paths, []) == ("127.0.0.1", 30000)
+
+
+def test_a_server_is_asked_as_its_own_command_says_it_serves(paths):
+    plain = Release("r1", "", "main", "process", ["python3"])
+    https = replace(plain, effective={"ssl_certfile": "/etc/a.crt"})
+    words = ["--port", "32000", "--ssl-certfile", "/etc/a.crt"]
+    # The server that runs need not be of the current release.
+    assert [asked(paths, words, release).tls for release in (plain, https, None)] == [Tls()] * 3
+    assert [asked(paths, ["--port", "1"], release).tls for release in (plain, https, None)] == [None] * 3
+    # Only the container has the file.
+    config = ["--config", "/in/the/image.yaml"]
+    assert [asked(paths, config, release).tls for release in (plain, https, None)] == [None, Tls(), None]
 
 
 def test_leftovers_are_those_of_the_user_in_the_container_and_not_of_the_engines_client(paths):

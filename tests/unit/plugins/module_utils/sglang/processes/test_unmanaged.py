@@ -15,7 +15,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.u
     address_of,
     check_unmanaged,
     find_unmanaged,
-    option_value,
     server_arguments,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener
@@ -74,10 +73,6 @@ def test_the_program_counts_and_not_what_it_calls_itself(proc):
 )
 def test_where_it_listens(words, address):
     assert address_of(words) == address
-
-
-def test_options_have_dashes_or_underscores():
-    assert option_value(["--api_key", "x"], "--api-key") == "x"
 
 
 def find(proc, listeners=(), ours=(), run=None, port=30007, host="127.0.0.1"):

@@ -396,3 +396,319 @@ def test_the_number_of_replicas_may_have_moved_to_another_field():
     asked = {"dp_size": 2}
     assert proof.adjusted_of(asked, {"dp_size": 1, "attn_dp_size": 2}) == {}
     assert set(proof.adjusted_of(asked, {"dp_size": 1, "attn_dp_size": 1})) == {"dp_size"}
+
+
+# -- comparing, field by field
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "actual", "equal"),
+    [
+        ("speculative_algorithm", " null ", None, True),
+        ("speculative_algorithm", " nextn ", "EAGLE", True),
+        ("speculative_algorithm", "NGRAM", "NGRAM", True),
+        ("speculative_algorithm", "NONE", "EAGLE", False),
+        ("quantization", "null", None, True),
+        ("quantization", "None", "", True),
+        ("quantization", " fp8 ", "fp8", True),
+        ("quantization", "fp8", None, False),
+        ("dtype", "Auto", "auto", False),
+        ("dtype", "x/", "x", False),
+        ("model", "/models/x/", "/models/x", True),
+        ("served_model_name", "tiny/", "tiny", True),
+        ("speculative_token_map", "/maps/x/", "/maps/x", True),
+        ("speculative_adaptive_config", "/c.json/", "/c.json", True),
+        ("model_path", "/models/x", "models/x", False),
+        ("model_path", "/models/X", "/models", False),
+        ("model_path", "/", "", False),
+        ("context_length", "1e3", 1000, True),
+        ("context_length", "+.5E1", 5, True),
+        ("context_length", "-5.", -5, True),
+        ("context_length", "5", -5, False),
+        ("context_length", "0x10", 16, False),
+        ("context_length", "10 MiB", 10, False),
+        ("enable_multi_layer_eagle", "FALSE", False, True),
+        ("enable_multi_layer_eagle", "false", True, False),
+        ("enable_multi_layer_eagle", False, 0, True),
+        ("enable_multi_layer_eagle", None, False, False),
+        ("cuda_graph_bs", [1, "2", 4], (1.0, 2, "4"), True),
+        ("cuda_graph_bs", [1, 2], [2, 1], False),
+        ("cuda_graph_bs", [], None, False),
+        ("lora_path", ["/a/", "/b"], ["/a", "/b/"], True),
+        ("json_model_override_args", {"a": 1}, {"a": 1}, True),
+        ("json_model_override_args", {"a": 1}, {"a": 2}, False),
+    ],
+)
+def test_what_means_the_same_in_other_fields(name, expected, actual, equal):
+    assert proof.same(name, expected, actual) is equal
+
+
+@pytest.mark.parametrize("value", [None, "", " none ", "null", "NULL"])
+def test_no_algorithm_is_no_speculation(value):
+    assert proof.algorithm_of({"speculative_algorithm": value}) is None
+    assert proof.algorithm_of({}) is None
+    assert proof.algorithm_of({"speculative_algorithm": " eagle3 "}) == "EAGLE3"
+
+
+def test_a_field_that_says_nothing_hides_no_later_one():
+    expected = {
+        "unset": None,
+        "unknown": 1,
+        "off": False,
+        "dp_size": 2,
+        "speculative_draft_model_quantization": "unquant",
+        "equal": 3,
+        "other": 4,
+    }
+    reported = {"off": None, "dp_size": 1, "attn_dp_size": 2, "equal": 3, "unset": 7, "other": 5}
+    reported["speculative_draft_model_quantization"] = None
+    fields = ["missing", *expected]
+    assert [(m.field, m.expected, m.actual) for m in proof.compare(expected, reported, fields)] == [("other", 4, 5)]
+
+
+def test_a_field_that_was_switched_off_and_is_on_differs():
+    (found,) = proof.compare({"disable_overlap_schedule": False}, {"disable_overlap_schedule": True}, proof.COMPARED)
+    assert found.to_dict() == {"field": "disable_overlap_schedule", "expected": False, "actual": True, "note": ""}
+    assert proof.compare({"x": True}, {"x": None}, ["x"]) == [proof.Mismatch("x", True, None)]
+
+
+def test_what_is_not_reported_is_named_with_what_was_expected():
+    (found,) = proof.compare({"model_path": "/m"}, {}, proof.COMPARED)
+    assert found == proof.Mismatch("model_path", "/m", None, "the server does not report it")
+    assert found.message() == "model_path is unset instead of /m (the server does not report it)"
+    assert proof.compare({"tp_size": 2}, {}, proof.COMPARED) == []
+
+
+@pytest.mark.parametrize("chosen", [["model_path"], ["all"]])
+def test_no_speculation_is_the_same_for_a_server_that_does_not_know_it(chosen):
+    expected = {"model_path": "/m", "speculative_algorithm": None, "speculative_adaptive": False}
+    fields = proof.fields_to_compare(chosen, {}, expected)
+    assert proof.compare(expected, {"model_path": "/m"}, fields) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "expected", "actual", "note"),
+    [
+        ("speculative_algorithm", "EAGLE3", None, "the server serves without speculation"),
+        ("speculative_algorithm", None, "EAGLE3", "the server speculates although it must not"),
+        ("speculative_algorithm", "EAGLE3", "NGRAM", ""),
+        ("speculative_adaptive", True, False, "SGLang turned it off; its log says why"),
+        ("speculative_adaptive", "x", True, ""),
+        ("speculative_num_draft_tokens", 8, 4, "with a top-k of 1 SGLang takes the number of steps plus 1"),
+        ("max_running_requests", 64, 48, "48 is SGLang's own limit for servers that speculate, where none is given"),
+        ("max_running_requests", 64, 32, ""),
+        ("tp_size", 64, 48, ""),
+    ],
+)
+def test_a_difference_is_explained_where_the_cause_is_known(field, expected, actual, note):
+    (found,) = proof.compare({field: expected}, {field: actual}, [field])
+    assert found == proof.Mismatch(field, expected, actual, note)
+
+
+def test_which_fields_are_compared():
+    expected = {"b": 1, "tp_size": 2, "random_seed": 5, "a": None}
+    assert proof.fields_to_compare([], {"z": 1, "y": 2}, expected) == ["y", "z"]
+    assert proof.fields_to_compare(["random_seed", "all", "b"], {}, expected) == ["random_seed", "b", "tp_size", "a"]
+    assert proof.fields_to_compare(["b", "b"], {"b": 1}, expected) == ["b"]
+    assert proof.fields_to_compare(None, {}, expected) == list(proof.COMPARED)
+
+
+def test_what_was_corrected_is_told_in_a_sentence():
+    found = [proof.Mismatch("tp_size", 2, 1), proof.Mismatch("mem_fraction_static", 0.9, 0.81)]
+    assert proof.tell_corrected(found) == (
+        [found[0]],
+        ["SGLang corrected a setting while it started: mem_fraction_static is 0.81 instead of 0.9."],
+    )
+    assert proof.tell_corrected([]) == ([], [])
+
+
+def test_what_was_adjusted_is_sorted_and_says_no_more_than_what_differs():
+    requested = {
+        "z": 1,
+        "a": 1,
+        "unset": None,
+        "off": False,
+        "speculative_draft_model_quantization": "unquant",
+        "unknown": 5,
+        "same": "3",
+    }
+    effective = {"z": 2, "a": 2, "unset": 7, "off": None, "speculative_draft_model_quantization": None, "same": 3}
+    found = proof.adjusted_of(requested, effective)
+    assert list(found.items()) == [
+        ("a", {"requested": 1, "effective": 2}),
+        ("z", {"requested": 1, "effective": 2}),
+    ]
+    assert proof.adjusted_of({"off": False}, {"off": True}) == {"off": {"requested": False, "effective": True}}
+    assert proof.adjusted_of({"on": True}, {"on": None}) == {"on": {"requested": True, "effective": None}}
+    baseline = proof.adjusted_of({"speculative_algorithm": None}, {"speculative_algorithm": "NGRAM"})
+    assert baseline == {"speculative_algorithm": {"requested": None, "effective": "NGRAM"}}
+
+
+def room(configured, *each, **more):
+    states = [{"effective_max_running_requests_per_dp": number} for number in each]
+    return proof.capacity_warnings({"max_running_requests": configured, "internal_states": states, **more})
+
+
+def test_how_much_room_there_is():
+    (told,) = room(250, 100)
+    assert told.startswith("The server runs at most 100 requests at a time although max_running_requests is 250: ")
+    # The one with the least room decides; those that say nothing do not.
+    assert "at most 60 " in room(250, 100, 60, None, 0, True)[0]
+    assert room(100, 100) == [] and len(room(100, 99)) == 1
+    # The configured number is split over the workers.
+    assert "at most 80 " in room(250, 10, attn_dp_size=8, dp_size=2)[0]
+    assert "at most 20 " in room(250, 10, dp_size=2, enable_dp_attention=True)[0]
+    assert "at most 10 " in room(250, 10, dp_size=2)[0]
+    assert "at most 10 " in room(250, 10, dp_size=None, enable_dp_attention=True)[0]
+    assert room(63, 7, attn_dp_size=8) == [] and "at most 56 " in room(64, 7, attn_dp_size=8)[0]
+    assert proof.capacity_warnings({"max_running_requests": 250, "internal_states": ["?"]}) == []
+    assert proof.capacity_warnings({"max_running_requests": True, "internal_states": [{}]}) == []
+    assert "at most 1 " in room(3, 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "no_overlap", "worker"),
+    [("0.5.12", True, "v1"), ("0.5.13", True, "v2_synchronous"), ("0.6", True, "v2_synchronous"), ("0.5", True, "v1")],
+)
+def test_from_which_version_on_there_is_one_worker(version, no_overlap, worker):
+    for algorithm in ("EAGLE", "EAGLE3", "STANDALONE", "NEXTN"):
+        info = {"version": version, "speculative_algorithm": algorithm, "disable_overlap_schedule": no_overlap}
+        assert proof.worker_of(info) == worker
+    assert proof.worker_of({**info, "version": None}) == "" and proof.worker_of({**info, "version": "main"}) == ""
+    assert proof.worker_of({"version": version, "disable_overlap_schedule": no_overlap}) == ""
+
+
+def test_which_worker_is_asked_for_by_a_switch_of_blanks():
+    effective = {"speculative_algorithm": "EAGLE3"}
+    asked = {"disable_overlap_schedule": "False"}
+    assert proof.expected_worker(asked, effective, {"SGLANG_ENABLE_SPEC_V2": " "}, "0.5.12") == ""
+    assert proof.expected_worker({}, effective, {"SGLANG_ENABLE_SPEC_V2": " 0 "}, "0.5.12") == "v1"
+    assert proof.expected_worker({}, effective, {}, "0.5.13") == ""
+    assert proof.expected_worker({"disable_overlap_schedule": True}, effective, {}, "0.5.13") == "v2_synchronous"
+
+
+def test_a_worker_that_is_no_question_is_no_mismatch():
+    info = {"version": "0.5.12", "speculative_algorithm": "NGRAM", "disable_overlap_schedule": True}
+    assert proof.judge_worker("v2", info) == []
+    (found,) = proof.judge_worker("v2", {**info, "speculative_algorithm": "EAGLE"})
+    assert (found.expected, found.actual) == ("v2", "v1") and "the log says why" in found.note
+
+
+# -- what is said about speculation
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pairs", "found"),
+    [
+        ("EAGLE3", [(128, 40), (128, 88)], (2.0, 128, 256, "")),
+        ("EAGLE3", [(10, 3), (10, 4)], (2.8571, 7, 20, "")),
+        ("EAGLE3", [(128, 0), (128, 64)], (4.0, 64, 256, "no_speculation")),
+        ("EAGLE3", [(128, None)], (None, 0, 128, "no_speculation")),
+        ("EAGLE3", [(128, 128)], (1.0, 128, 128, "low_acceptance")),
+        (None, [(128, 0), (64, None)], (None, 0, 192, "")),
+        (None, [(128, 0), (64, 32)], (6.0, 32, 192, "unexpected_speculation")),
+        (None, [(64, 1)], (64.0, 1, 64, "unexpected_speculation")),
+    ],
+)
+def test_the_figures_of_a_judgement(algorithm, pairs, found):
+    result = proof.judge_speculation(algorithm, generations(*pairs), 1.2)
+    assert (result.accept_length, result.verify_count, result.tokens, result.problem) == found
+    assert bool(result.message) == bool(result.problem)
+
+
+def test_what_is_said_about_speculation():
+    def said(algorithm, pairs, least=1.2):
+        return proof.judge_speculation(algorithm, generations(*pairs), least).message
+
+    assert said("EAGLE3", [(9, 0), (9, 3), (9, None)]).startswith(
+        "The server reports EAGLE3, but in 2 of 3 generations it did not verify a single draft token."
+    )
+    assert said(None, [(9, 3)]) == "The server verified draft tokens 3 times although it must not speculate."
+    assert said("EAGLE3", [(10, 9)], 1.25).startswith(
+        "The server accepts too little: 1.11 tokens per verification; min_accept_length demands 1.25 (1.0 means"
+    )
+
+
+def test_exactly_the_demanded_acceptance_is_enough():
+    assert proof.judge_speculation("EAGLE3", generations((12, 10)), 1.2).problem == ""
+    assert proof.judge_speculation("EAGLE3", generations((12, 10)), 1.2001).problem == "low_acceptance"
+
+
+def test_an_excuse_says_what_it_rests_on():
+    assert proof.excuse("low_acceptance", {"speculative_algorithm": "ngram"}, 0).startswith("NGRAM has no draft model")
+    assert proof.excuse("low_acceptance", ADAPTIVE, 40).startswith("It has 40 other requests, ")
+    assert proof.excuse("", ADAPTIVE, 40) == "" and proof.excuse("no_speculation", ADAPTIVE, 0) == ""
+    assert proof.excuse("no_speculation", {**ADAPTIVE, "speculative_adaptive": "yes"}, 40) == ""
+    assert proof.excuse("low_acceptance", {"speculative_algorithm": "EAGLE3"}, 40) == ""
+
+
+# -- what is said about the log
+
+
+def test_each_line_of_the_log_is_told_with_its_meaning():
+    for text, meaning in (
+        ("speculative_adaptive disabled", "SGLang turned adaptive speculation off"),
+        ("Spec v1 is used", "SGLang runs the older speculative worker, without overlap"),
+        (
+            "SGLANG_ENABLE_SPEC_V2 has been removed",
+            "SGLang ignores SGLANG_ENABLE_SPEC_V2: remove it from the environment",
+        ),
+        ("Overlap scheduler is disabled", "SGLang does not overlap scheduling and generating"),
+        ("Non-overlap (synchronous) spec v2 is used", "SGLang drives the speculative worker synchronously"),
+    ):
+        line = "[x] %s since so" % text
+        assert proof.log_warnings(["before", "  %s  " % line.upper(), line]) == [
+            "%s. Its log says: %s" % (meaning, line.upper())
+        ]
+
+
+def test_a_long_line_of_the_log_is_cut():
+    (told,) = proof.log_warnings(["Spec v1 is used" + "x" * 400])
+    assert told.endswith("Its log says: Spec v1 is used" + "x" * 285)
+
+
+@pytest.mark.parametrize(
+    ("line", "requested", "worker", "mismatch"),
+    [
+        (ADAPTIVE_OFF, {"speculative_adaptive": "true"}, "", ("speculative_adaptive", True, False)),
+        (SPEC_V1, {}, "v2", ("worker", "v2", "v1")),
+        ("NON-OVERLAP (synchronous) SPEC V2 IS USED", {}, "v2", ("worker", "v2", "v2_synchronous")),
+    ],
+)
+def test_what_the_log_says_was_dropped(line, requested, worker, mismatch):
+    (found,) = proof.dropped_in_log(["before", line], requested, worker)
+    assert found == proof.Mismatch(*mismatch, "the log says: %s" % line)
+
+
+def test_the_usual_word_about_the_newer_worker_is_no_drop():
+    assert proof.dropped_in_log(["Overlap spec v2 is used"], {}, "v2") == []
+    assert proof.dropped_in_log(["Non-overlap spec v2 is used"], {}, "v2_synchronous") == []
+
+
+def test_mismatches_of_other_fields_are_kept_in_order():
+    a, b, c = (proof.Mismatch(name, 1, 2) for name in "abc")
+    assert proof.merge([b], [c, proof.Mismatch("b", 3, 4), a]) == [b, c, a]
+
+
+def test_the_arguments_may_be_all_there_is():
+    command = ["/opt/python3", "-m", "x"]
+    assert not proof.command_differs(["-m", "x"], command)
+    assert proof.command_differs(["x"], command)
+    assert proof.command_differs(["/opt/python3", "-m", "x", "more"], command)
+    assert proof.command_differs(["python3", "-m", "y"], command)
+
+
+def test_a_value_that_means_something_else_is_adjusted():
+    name = "speculative_draft_model_quantization"
+    assert set(proof.adjusted_of({name: "unquant"}, {name: "fp8"})) == {name}
+
+
+def test_a_switch_that_is_neither_on_nor_off_asks_for_nothing():
+    effective = {"speculative_algorithm": "EAGLE3"}
+    assert proof.expected_worker({"disable_overlap_schedule": "maybe"}, effective, {}, "0.5.13") == ""
+    assert proof.dropped_in_log([ADAPTIVE_OFF], {"speculative_adaptive": "maybe"}, "") == []
+
+
+def test_a_number_of_requests_that_is_none_is_a_plain_difference():
+    (found,) = proof.compare({"max_running_requests": 64}, {"max_running_requests": "many"}, proof.COMPARED)
+    assert found == proof.Mismatch("max_running_requests", 64, "many")

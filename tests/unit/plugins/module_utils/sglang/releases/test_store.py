@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -198,15 +199,52 @@ def test_a_command_that_no_unit_can_start_is_refused_before_anything_is_written(
     assert not paths.base_dir.exists()
 
 
+def kept(paths):
+    return sorted(path.name for path in paths.releases_dir.iterdir())
+
+
 def test_old_releases_go_and_the_proven_one_and_strangers_stay(paths):
     for minute in range(5):
         deploy(paths, wanted(minute + 1), minutes=minute)
-    oldest = sorted(path.name for path in paths.releases_dir.iterdir())[0]
+    before = kept(paths)
     (paths.releases_dir / "notes").mkdir()
     prove(paths, keep=2)
-    left = sorted(path.name for path in paths.releases_dir.iterdir())
-    assert len(left) == 3 and "notes" in left and oldest not in left
+    # The one that is now proven, and the newest two of those that were not.
+    assert kept(paths) == [*before[2:], "notes"]
     assert read_current(paths) == read_last_good(paths)
+
+
+def test_a_row_of_failures_pushes_out_nothing_that_was_proven(paths):
+    proven = [deploy(paths, wanted(minute), minute, proven=True, keep=3).release.id for minute in range(3)]
+    for minute in range(3, 9):
+        failed = deploy(paths, wanted(minute), minute).release.id
+        release_store.apply(release_store.plan_restored(paths, False), paths)
+        prove(paths, keep=3)
+    left = kept(paths)
+    assert left[:3] == proven and len(left) == 6 and left[-1] == failed
+    assert release_store.find_release(paths, "previous").id == proven[1]
+
+
+def test_the_proven_one_before_stays_whatever_is_to_be_kept(paths):
+    proven = [deploy(paths, wanted(minute), minute, proven=True, keep=1).release.id for minute in range(4)]
+    assert kept(paths) == proven[2:]
+
+
+def test_a_proven_release_that_cannot_be_read_takes_no_place_of_another(paths):
+    proven = [deploy(paths, wanted(minute), minute, proven=True).release.id for minute in range(4)]
+    (paths.release_dir(proven[2]) / "release.json").write_text("{")
+    prove(paths, keep=2)
+    assert kept(paths) == proven[1:]
+
+
+def test_the_moment_of_a_switch_is_noted_before_the_link_moves(paths):
+    first = deploy(paths, wanted())
+    noted = json.loads(paths.current_since_file.read_text())
+    assert noted["release"] == first.release.id and noted["boot_id"] and noted["ticks"] > 0
+    deploy(paths, wanted(), minutes=1)
+    assert json.loads(paths.current_since_file.read_text()) == noted
+    moved = release_store.steps(release_store.Plan(first.release, current="x"), paths)
+    assert [step.func.__name__ for step in moved] == ["note_switch", "point_link"]
 
 
 def test_a_return_to_an_older_current_keeps_it_among_the_newest(paths):
@@ -237,7 +275,7 @@ def test_the_last_good_one_of_many_stays(paths):
     for minute in range(1, 5):
         deploy(paths, wanted(minute + 1), minutes=minute)
     plan = release_store.plan_proven(paths, 1)
-    assert good.release.id in [path.name for path in plan.remove]  # another one is proven now
+    assert good.release.id not in [path.name for path in plan.remove]  # it is the proven one before
     release_store.apply(release_store.plan_restored(paths, False), paths)
     assert good.release.id not in [path.name for path in release_store.plan_proven(paths, 1).remove]
 
@@ -503,14 +541,17 @@ def test_a_proof_that_is_killed_between_any_two_steps_is_finished_by_the_next_ru
     point, more = 0, True
     while more:
         paths = InstancePaths("main", str(tmp_path / str(point)))
-        for minute in range(4):
-            deploy(paths, wanted(minute, manager="process"), minute, proven=minute == 0)
+        # Proven, three that failed, and the one that is proven now.
+        ids = [
+            deploy(paths, wanted(minute, manager="process"), minute, proven=minute == 0).release.id
+            for minute in range(5)
+        ]
         plan = release_store.plan_proven(paths, 1, proof_at({}, NOW))
         more = killed_after(point, plan, paths)
         assert read_last_good(paths) is not None
         prove(paths, keep=1)
         assert read_last_good(paths) == read_current(paths) and read_proof(paths, plan.release.id) is not None
-        assert [path.name for path in paths.releases_dir.iterdir()] == [plan.release.id]
+        assert kept(paths) == [ids[0], *ids[3:]]
         point += 1
     assert point > 4
 
@@ -553,4 +594,4 @@ def test_a_release_that_is_being_removed_is_never_half_a_release(paths, monkeypa
     monkeypatch.undo()
     assert all((path / "release.json").exists() for path in release_store.release_folders(paths))
     prove(paths, keep=1)
-    assert len(list(paths.releases_dir.iterdir())) == 1
+    assert len(kept(paths)) == 2
