@@ -13,6 +13,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.inferops.sglang.plugins.plugin_utils.machine_readable import is_for_programs
 from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import (
     interval_for,
     label,
@@ -25,8 +26,6 @@ _DEFAULT_INTERVAL = 10.0
 # How often in a row a lost connection is tried again, and after how long at first (seconds, twice as long each time).
 _ATTEMPTS = 3
 _FIRST_PAUSE = 5.0
-# Output that programs read: lines in between would break it.
-_MACHINE_READABLE = ("json", "jsonl", "junit")
 # Only of use between two parts.
 _INTERNAL = ("waiting", "progress", "resume")
 
@@ -139,8 +138,7 @@ def _hosts_at_a_time(variables: Mapping[str, Any]) -> int:
 def _say(line: str) -> None:
     # It may quote a host, which must not move the terminal.
     line = "".join(character for character in line if character.isprintable())
-    machine = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] in _MACHINE_READABLE
-    Display().display(line, stderr=machine)
+    Display().display(line, stderr=is_for_programs(constants.DEFAULT_STDOUT_CALLBACK))
 
 
 def _shown(part: Dict[str, Any]) -> Dict[str, Any]:

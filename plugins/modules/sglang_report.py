@@ -29,6 +29,15 @@ options:
   path:
     description: File on the controller that gets the same report as JSON. It is replaced whole, or not at all.
     type: path
+  at_work:
+    description:
+      - Makes an interim report, before the run goes on to these hosts. It says what must be taken for true if nothing
+        more is written, as when the run is killed, or all of these hosts get out of reach together, which ends a run
+        of Ansible without another task.
+      - These hosts are V(lost) in it. With an empty list nothing was touched yet, and all O(hosts) are V(not done).
+      - Nothing is shown, and O(path) is required.
+    type: list
+    elements: str
 attributes:
   check_mode:
     support: full
@@ -48,9 +57,21 @@ EXAMPLES = r"""
     hosts: "{{ ansible_play_hosts_all }}"
     path: /var/tmp/restart.json
   run_once: true
+
+- name: Write down what is true if the run is cut off from here on
+  inferops.sglang.sglang_report:
+    hosts: "{{ ansible_play_hosts_all }}"
+    at_work: "{{ ansible_play_batch }}"
+    path: /var/tmp/restart.json
+  run_once: true
 """
 
 RETURN = r"""
+finished:
+  description: Whether this is the last word about the hosts. The file of O(path) has it as well.
+  returned: always
+  type: bool
+  sample: true
 report:
   description: One entry for each host, in the order of O(hosts).
   returned: always
@@ -66,8 +87,8 @@ report:
       description: >-
         V(restarted), V(unchanged) (the wanted configuration ran already and was proven once more), V(refused) (nothing
         was stopped), V(restored) (the new configuration failed, the last proven one serves again), V(down) (neither is
-        proven to serve), V(lost) (the host could not be reached any more after its server had been touched), V(checked)
-        (check mode) or V(not done).
+        proven to serve), V(lost) (the host could not be reached any more, or the run was cut off, after its server had
+        been touched), V(checked) (check mode) or V(not done).
       returned: always
       type: str
       sample: restarted

@@ -64,6 +64,6 @@ def hide_contents(result: Dict[str, Any]) -> Dict[str, Any]:
         if isinstance(patch, dict) and isinstance(patch.get("content"), str):
             patch = dict(patch, content="(%d characters)" % len(patch["content"]))
         shown.append(patch)
-    if shown:
+    if shown and isinstance(arguments, dict):
         arguments["patches"] = shown
     return result

@@ -81,7 +81,7 @@ def _free_after(facts: Mapping[str, Any]) -> Optional[float]:
     waited = _result(facts, "gpu_free_proof").get("free_after")
     if waited is None:
         return None
-    return round((_result(facts, "gpu_free_reclaimed").get("elapsed") or 0.0) + waited, 3)
+    return round(float((_result(facts, "gpu_free_reclaimed").get("elapsed") or 0.0) + waited), 3)
 
 
 def _outcome(facts: Mapping[str, Any], check_mode: bool) -> str:
@@ -126,6 +126,24 @@ def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict
         "version": ready.get("version") or checked.get("version") or "",
         "failure": " | ".join(story),
     }
+
+
+def cut_off(item: Mapping[str, Any], touched: bool) -> Dict[str, Any]:
+    """A host's entry as it must be read if the run ends now, without another word about it."""
+    if touched:
+        reason = "It is not known what became of its server: run the same again."
+        outcome = "lost"
+    else:
+        reason = "Nothing was stopped."
+        outcome = "not done"
+    story = "The run ended early: it was cut off, or every host that it worked on was out of reach. " + reason
+    nothing_yet: Dict[str, Any] = {"stopped": [], "spared": [], "free_after": None, "ready_after": None}
+    return {**item, **nothing_yet, "outcome": outcome, "effective": "", "accept_length": None, "failure": story}
+
+
+def dropped_out(item: Mapping[str, Any]) -> Dict[str, Any]:
+    """The entry of a host that left the play without a word of its own."""
+    return {**item, "failure": item["failure"] or "It was out of reach: the output has the task and the reason."}
 
 
 def _seconds(value: Optional[float]) -> str:

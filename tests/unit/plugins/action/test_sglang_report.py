@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -27,13 +28,34 @@ PLAY = """
       run_once: true
 """
 
+# A callback that writes one document, as ansible.posix.json does.
+DOCUMENT = '''
+import json
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: json
+type: stdout
+short_description: Writes one document
+description: Writes one document.
+"""
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "json"
+
+    def v2_playbook_on_stats(self, stats):
+        self._display.display(json.dumps({"plays": 1}))
+'''
+
 
 @pytest.fixture
 def play(tmp_path, collections):
     """Run the play; returns (exit status, output)."""
     (tmp_path / "play.yml").write_text(PLAY)
 
-    def run(path, *options):
+    def run(path, *options, stdout_callback="default"):
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "ansible", "playbook", "-i", "gpu-a,gpu-b,gpu-c,", "play.yml"),
@@ -41,10 +63,17 @@ def play(tmp_path, collections):
             ],
             cwd=tmp_path,
             check=False,
-            env=dict(os.environ, ANSIBLE_COLLECTIONS_PATH=str(collections), ANSIBLE_NOCOLOR="1", COLUMNS="140"),
+            env=dict(
+                os.environ,
+                ANSIBLE_COLLECTIONS_PATH=str(collections),
+                ANSIBLE_STDOUT_CALLBACK=stdout_callback,
+                ANSIBLE_CALLBACK_PLUGINS=str(tmp_path / "callback_plugins"),
+                ANSIBLE_NOCOLOR="1",
+                COLUMNS="140",
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if stdout_callback == "default" else None,
             text=True,
             timeout=60,
         )
@@ -82,3 +111,26 @@ def test_a_folder_that_is_not_there_is_named(play, tmp_path):
 def test_an_unknown_host_is_named(play, tmp_path):
     rc, output = play(tmp_path / "report.json", "-e", '{"report_hosts": ["gpu-x"]}')
     assert rc != 0 and "gpu-x" in output
+
+
+def test_an_interim_report_shows_nothing_and_says_who_would_be_lost(play, tmp_path):
+    (tmp_path / "play.yml").write_text(PLAY.replace("path: ", "at_work: [gpu-b]\n        path: "))
+    rc, output = play(tmp_path / "report.json")
+    assert rc == 0 and "outcome" not in output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["finished"] is False
+    assert [host["outcome"] for host in report["hosts"]] == ["restarted", "lost", "not done"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["written"])
+
+
+def test_an_interim_report_needs_a_file(play, tmp_path):
+    (tmp_path / "play.yml").write_text(PLAY.replace("path: ", "at_work: [gpu-b]  # "))
+    rc, output = play(tmp_path / "report.json")
+    assert rc != 0 and "at_work" in output and "path" in output
+
+
+def test_the_table_leaves_a_document_alone(play, tmp_path):
+    (tmp_path / "callback_plugins").mkdir()
+    (tmp_path / "callback_plugins" / "json.py").write_text(DOCUMENT)
+    rc, output = play(tmp_path / "report.json", stdout_callback="json")
+    assert rc == 0 and json.loads(output) == {"plays": 1}

@@ -9,6 +9,8 @@ import pytest
 from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
     cells,
     changes,
+    cut_off,
+    dropped_out,
     entry,
     speculation,
     summary,
@@ -169,3 +171,24 @@ def test_cells_are_text():
 def test_summary_counts_outcomes():
     items = [entry("a", facts()), entry("b", facts()), entry("c", {})]
     assert summary(items) == "2 restarted, 1 not done"
+
+
+@pytest.mark.parametrize(
+    ("touched", "outcome", "words"), [(True, "lost", "run the same again"), (False, "not done", "Nothing was stopped")]
+)
+def test_what_must_be_believed_of_a_host_if_the_run_ends_now(touched, outcome, words):
+    # The results may be those of an earlier restart in the same run of Ansible.
+    item = cut_off(entry("gpu-a", facts()), touched)
+    assert (item["host"], item["outcome"], item["requested"]) == ("gpu-a", outcome, "EAGLE3 2/1/3")
+    assert words in item["failure"]
+    assert (item["stopped"], item["spared"], item["effective"]) == ([], [], "")
+    assert (item["free_after"], item["ready_after"], item["accept_length"]) == (None, None, None)
+    assert set(item) == set(entry("gpu-a", facts()))
+
+
+def test_a_host_that_left_the_play_is_not_silent():
+    lost = entry("gpu-a", facts(sglang_deploy_touched=True, sglang_deploy_ready={"unreachable": True}))
+    assert (lost["outcome"], lost["failure"]) == ("lost", "")
+    assert "out of reach" in dropped_out(lost)["failure"]
+    told = dict(lost, failure="the draft is not there")
+    assert dropped_out(told) == told
