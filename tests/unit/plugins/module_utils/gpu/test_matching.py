@@ -84,3 +84,48 @@ def test_it_says_by_which_option():
 
 def test_a_unit_inside_a_guest_is_none_of_the_hosts():
     assert Who(units=("llm",)).match(process(5, unit="llm.service", container=Container("lxc", "130"))) == ("", "")
+
+
+def test_the_first_entry_that_fits_is_told():
+    assert executable_matches("/a/b", ["x", "b", "/a/b"]) == "b"
+    assert unit_matches("llm.service", ["x", "l*", "llm"]) == "l*"
+    assert container_matches(Container("docker", LONG, "server"), ["podman:*", "x", "docker:ser*", "server"]) == (
+        "docker:ser*"
+    )
+
+
+def test_the_start_of_an_id_is_one_of_a_whole_id():
+    assert container_matches(Container("lxc", "12345"), ["1234"]) == ""
+    assert container_matches(Container("docker", LONG[:63]), ["4f2a"]) == ""
+    assert container_matches(Container("docker", LONG), ["f2a0"]) == ""
+
+
+def test_a_name_that_is_empty_is_no_name():
+    assert container_matches(Container("docker", LONG), ["", "docker:"]) == ""
+    assert container_matches(Container("docker", LONG, "a:b"), ["docker:a:b"]) == "docker:a:b"
+
+
+def test_a_session_is_told_by_its_number():
+    who = Who(sessions=frozenset([880]))
+    assert who.match(process(5, session=880)) == ("sessions", "880")
+    assert who.match(process(5, session=881)) == ("", "")
+
+
+def test_of_several_options_the_surest_is_told():
+    who = Who(frozenset([7]), ("cache",), ("llm",), ("lxc:129",), frozenset([880]))
+    guest = Container("lxc", "129")
+    everything = {"uid": 7, "user": "eve", "exe": "/opt/cache", "session": 880, "container": guest}
+    told = []
+    for without in ("", "uid", "exe", "session"):
+        everything.pop(without, None)
+        told.append(who.match(process(5, **everything))[0])
+    assert told == ["users", "executables", "sessions", "containers"]
+
+
+def test_only_a_name_without_a_dot_goes_without_its_ending():
+    assert unit_matches("llm.a.service", ["llm.a"]) == ""
+    assert unit_matches("llm.a.service", ["llm.a.service"]) == "llm.a.service"
+
+
+def test_a_process_without_a_unit_is_in_none():
+    assert Who(units=("*",)).match(process(5, unit=None)) == ("", "")

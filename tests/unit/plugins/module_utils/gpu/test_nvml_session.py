@@ -22,6 +22,7 @@ from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fak
     reading,
     uuid,
 )
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import gone
 
 TIMEOUT = 0.2
 
@@ -77,15 +78,6 @@ def clock():
 def session(tmp_path, clock):
     with NvmlSession(lambda: Reader(tmp_path), TIMEOUT, clock.monotonic) as value:
         yield value
-
-
-def gone(pid):
-    """Whether there is no process of this number, not even a zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def all_gone(session, pids):

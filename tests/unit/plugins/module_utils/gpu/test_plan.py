@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import Filters, Rules, plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import (
+    Filters,
+    Rules,
+    compile_pattern,
+    plan_reclaim,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import holder, uuid
 
@@ -201,3 +206,61 @@ def test_a_wider_selection_never_spares_anybody(given_holders, indices):
     some, everything = frozenset(uuid(i) for i in indices), ALL
     few = {h.pid for h in plan_reclaim(given_holders, some, rules()).targets}
     assert few <= {h.pid for h in plan_reclaim(given_holders, everything, rules()).targets}
+
+
+@pytest.mark.parametrize(
+    ("filters", "changes", "words"),
+    [
+        ({"users": [7]}, {"user": "eve"}, "its user eve"),
+        ({"units": ("llm-*",)}, {"unit": "sglang-a.service"}, "its unit sglang-a.service"),
+        ({"units": ("llm-*",)}, {}, "a process without a unit"),
+        ({"containers": ("130",)}, {"container": Container("lxc", "129")}, "its container lxc:129"),
+        ({"containers": ("130",)}, {}, "a process without a container"),
+    ],
+)
+def test_who_is_left_alone_by_a_filter_is_told_by_what(filters, changes, words):
+    assert decide(holder(42, **changes), **filters).why.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (holder(42), "listed by the driver"),
+        (holder(42, heir_of=7), "it inherited the GPU from PID 7"),
+        (holder(42, (), attached=[0], evidence=("fd", "map")), "it has the GPU open (fd, map)"),
+        # What it inherited is another GPU.
+        (holder(42, gpus=(1,), attached=[0], heir_of=7), "it has the GPU open (fd)"),
+    ],
+)
+def test_why_a_process_is_ended(one, why):
+    assert decide(one, selected=frozenset([uuid(0)]), attached="any").why.startswith(why)
+
+
+def test_who_goes_with_a_target_is_told_with_whom():
+    forked = holder(43, (), attached=[0], elsewhere=True, session=42)
+    plan = plan_reclaim([holder(42), forked], frozenset([uuid(0)]), rules())
+    assert plan.targets == (holder(42), forked)
+    assert "PID 42" in plan.decisions[1].why
+
+
+@pytest.mark.parametrize(
+    ("parent", "child"),
+    [
+        # The child uses a GPU that stays as it is.
+        ({"gpus": (0,)}, {"gpus": (1,), "attached": [0]}),
+        # What the two have in common is not selected, or there is nothing.
+        ({"gpus": (0, 1)}, {"gpus": (), "attached": [1, 2]}),
+        ({"gpus": (2,)}, {"gpus": (), "attached": [0]}),
+    ],
+)
+def test_who_was_forked_from_a_target_stays_unless_it_has_the_targets_gpu(parent, child):
+    forked = holder(43, elsewhere=True, session=42, **child)
+    plan = plan_reclaim([holder(42, **parent), forked], frozenset([uuid(0), uuid(2)]), rules())
+    assert [d.action for d in plan.decisions if d.holder.pid == 43] == ["skipped"]
+
+
+def test_the_command_pattern():
+    assert compile_pattern("") is None
+    assert compile_pattern("sched.*TP0").search("sglang::scheduler_TP0")
+    with pytest.raises(re.error):
+        compile_pattern("(")

@@ -92,3 +92,73 @@ def test_an_allowance_covers_nobody_in_doubt():
     allowance = Allowance(Who(frozenset([1000])))
     assert not allowance.covers(holder(900, info=False, doubt="gone"))
     assert not allowance.covers(holder(900, doubt="a zombie"))
+
+
+@pytest.mark.parametrize(
+    ("exe", "what"),
+    [
+        ("/usr/bin/nvidia-persistenced", "the NVIDIA persistence daemon"),
+        ("/usr/bin/nv-hostengine", "the DCGM host engine"),
+        ("/usr/bin/dcgm-exporter", "the DCGM exporter"),
+        ("/usr/bin/nv-fabricmanager", "the NVIDIA fabric manager"),
+        ("/opt/nvidia/nvlsm/sbin/nvlsm", "the NVLink subnet manager"),
+        ("/usr/bin/nvidia-imex", "the NVIDIA IMEX daemon"),
+        ("/usr/bin/nvidia-powerd", "the NVIDIA power daemon"),
+        ("/usr/bin/nvidia-cuda-mps-control", "the CUDA MPS control daemon"),
+        ("/usr/bin/nvidia-cuda-mps-server", "the CUDA MPS server"),
+        ("/usr/lib/xorg/Xorg", "the X server"),
+        ("/usr/bin/X", "the X server"),
+        ("/usr/bin/Xwayland", "the X server"),
+        ("/usr/bin/gnome-shell", "the desktop"),
+        ("/usr/bin/kwin_wayland", "the desktop"),
+        ("/usr/bin/weston", "the desktop"),
+        ("/usr/libexec/gdm-x-session", "a display manager"),
+        ("/usr/bin/sddm-helper", "a display manager"),
+        ("/usr/sbin/lightdm-session", "a display manager"),
+    ],
+)
+def test_each_daemon_is_told_by_its_executable(exe, what):
+    assert NOBODY.reason(process(900, exe=exe)) == "%s (executable %s)" % (what, exe)
+
+
+@pytest.mark.parametrize(
+    ("unit", "what"),
+    [
+        ("nvidia-persistenced-2.service", "the NVIDIA persistence daemon"),
+        ("nvidia-dcgm.service", "the DCGM host engine"),
+        ("dcgm.service", "DCGM"),
+        ("nvidia-fabricmanager-535.service", "the NVIDIA fabric manager"),
+        ("nvidia-imex.service", "the NVIDIA IMEX daemon"),
+        ("nvsm-core.service", "NVIDIA System Management"),
+        ("display-manager.service", "a display manager"),
+        ("gdm3.service", "a display manager"),
+        ("sddm.service", "a display manager"),
+        ("lightdm.service", "a display manager"),
+    ],
+)
+def test_each_daemon_is_told_by_its_unit(unit, what):
+    assert NOBODY.reason(process(900, unit=unit)) == "%s (unit %s)" % (what, unit)
+
+
+def test_whom_the_task_runs_under_is_told_apart():
+    everybody = Protection(own=frozenset([500, 2]), ancestors=frozenset([500, 400, 1, 3]))
+    said = {pid: everybody.reason(process(pid)) for pid in (1, 2, 3, 400, 500)}
+    assert said == {
+        1: "a process of the system",
+        2: "a process of the system",
+        3: "a parent of this task",
+        400: "a parent of this task",
+        500: "this task itself",
+    }
+
+
+def test_the_option_that_protects_is_named_with_its_entry():
+    who, allowance = Who(frozenset([1001])), Allowance(Who(executables=("cache",)))
+    protection = Protection(frozenset(), frozenset(), who, allowance)
+    assert protection.reason(process(900, uid=1001, user="eve", exe="/opt/cache")) == "protect_users (eve)"
+    assert protection.reason(process(900, exe="/opt/cache")) == "allow_executables (cache)"
+    assert protection.reason(process(900)) == ""
+
+
+def test_a_user_without_a_name_is_covered_by_its_number():
+    assert Allowance(Who(frozenset([4711]))).covers(holder(900, uid=4711, user=""))

@@ -192,3 +192,112 @@ def test_the_short_cut_agrees_with_the_long_way(selectors, count):
     plain = plain_targets(selectors, count)
     if plain is not None:
         assert plain == resolve(selectors, devices)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected", "message"),
+    [
+        (1, 8, "expected_count is 8 and the driver has 1 GPU"),
+        (9, 8, "expected_count is 8 and the driver has 9 GPUs"),
+        (0, 8, "expected_count is 8 and the driver has 0 GPUs"),
+        (0, None, "The driver has no GPU"),
+        (0, 0, "The driver has no GPU"),
+    ],
+)
+def test_a_wrong_number_of_gpus_is_no_passing_failure(count, expected, message):
+    with pytest.raises(GpuError) as stop:
+        check_count(count, expected)
+    failure = stop.value.failure
+    assert (failure.code, failure.message, failure.permanent) == ("count", message, True)
+    assert failure.remedy
+
+
+def test_a_wrong_selection_is_no_passing_failure():
+    for selectors in (["9"], ["0", "0"], ["MIG-cccc"]):
+        with pytest.raises(SelectionError) as stop:
+            resolve(selectors, DEVICES)
+        failure = stop.value.failure
+        assert (failure.code, failure.permanent) == ("selection", True)
+        assert failure.message and failure.remedy.startswith("Name ")
+
+
+def test_the_table_of_what_there_is():
+    with pytest.raises(SelectionError) as stop:
+        resolve(["9"], [DEVICES[0], DEVICES[3], GpuReading(4)])
+    assert stop.value.failure.message == "'9' in gpus is no GPU of this host"
+    assert stop.value.failure.remedy == (
+        "Name one of: 0 = GPU-dcf0d3fb-72ce-ab9c-dfbf-21c3a8854f5e at 00000000:00:06.0; "
+        "3 (not identified: lost); 4 (not identified: unknown)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("selector", "message", "remedy"),
+    [
+        (
+            "MIG-aaaa",
+            "'MIG-aaaa' in gpus fits the MIG instances MIG-aaaa1111-0, MIG-aaaa2222-0",
+            "Name one of: MIG-aaaa1111-0 on GPU 0; MIG-aaaa2222-0 on GPU 0; MIG-bbbb0000-0 on GPU 1",
+        ),
+        (
+            "MIG-b",
+            "'MIG-b' in gpus is no MIG instance of this host",
+            "Name one of: MIG-aaaa1111-0 on GPU 0; MIG-aaaa2222-0 on GPU 0; MIG-bbbb0000-0 on GPU 1",
+        ),
+    ],
+)
+def test_the_table_of_instances(selector, message, remedy):
+    with pytest.raises(SelectionError) as stop:
+        resolve([selector], MIG)
+    assert (stop.value.failure.message, stop.value.failure.remedy) == (message, remedy)
+
+
+def test_a_host_without_instances_says_so():
+    with pytest.raises(SelectionError) as stop:
+        resolve(["MIG-aaaa1111-0"], DEVICES)
+    assert stop.value.failure.remedy == "Name one of: (there are none)"
+
+
+def test_twice_says_which_gpu():
+    with pytest.raises(SelectionError, match="gpus names GPU 1 twice, as '1' and as 'ffbc5'"):
+        resolve(["0", "1", "ffbc5"], DEVICES)
+
+
+def test_a_whole_name_goes_before_the_beginning_of_another():
+    devices = [gpu(0, "GPU-abcd", "00000000:01:00.0"), gpu(1, "GPU-abcdef", "00000000:02:00.0")]
+    assert resolve(["abcd"], devices) == (Target(0),)
+    parts = (MigDevice("MIG-abcd1111", 1, 0), MigDevice("MIG-abcd1111-2", 2, 0))
+    split = [GpuReading(0, identity=devices[0].identity, mig_devices=parts)]
+    assert resolve([" MIG-ABCD1111 "], split) == (Target(0, "MIG-abcd1111"),)
+
+
+def test_a_gpu_without_identity_is_found_by_its_index_alone():
+    nameless = [GpuReading(0), gpu(1, "GPU-abcdef", "00000000:02:00.0")]
+    assert resolve(["02:00", "0"], nameless) == (Target(0), Target(1))
+    for selector in ("", "GPU-", "01:00"):
+        with pytest.raises(SelectionError):
+            resolve([selector], nameless)
+
+
+def test_everything_is_in_order_however_it_was_read():
+    assert resolve([], DEVICES[::-1]) == tuple(Target(index) for index in range(4))
+    assert resolve(["2", "0"], DEVICES[::-1]) == (Target(0), Target(2))
+
+
+@pytest.mark.parametrize(
+    ("selector", "index"),
+    [
+        ("0000:00:06.0", 0),
+        ("00:06", 0),
+        ("0000:00:06", 0),
+        ("0000:01:06.0", 1),
+        ("0000:00:07.0", 2),
+        ("0000:00:06.3", 3),
+    ],
+)
+def test_each_part_of_a_pci_address_counts(selector, index):
+    addresses = ("00000000:00:06.0", "00000000:01:06.0", "00000000:00:07.0", "00000000:00:06.3", "0000000A:00:06.0")
+    devices = [gpu(number, "GPU-%08x" % number, address) for number, address in enumerate(addresses)]
+    assert resolve([selector], devices) == (Target(index),)
+    assert resolve(["000a:00:06.0"], devices) == (Target(4),)
+    assert resolve(["00:1f"], [*devices, gpu(5, "GPU-5", "00000000:00:1F.0")]) == (Target(5),)

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import smi_runner
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_runner import Hung, NvidiaSmi, find_nvidia_smi
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import gone
 
 TIMEOUT = 10.0
 SHORT = 0.3
@@ -31,15 +32,6 @@ def script(tmp_path):
         return NvidiaSmi(str(path))
 
     return make
-
-
-def gone(pid):
-    """Whether there is no process of this number, not even a zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_what_it_says_and_how_it_ends(script):

@@ -127,3 +127,11 @@ def test_a_baseline_must_tell_of_each_selected_gpu():
 def test_a_baseline_that_went_through_a_template_is_text():
     limits = options.limits_from(defaults(options.free_spec(), baseline={"GPU-1": "100"}), Allowance())
     assert limits.baseline == {"GPU-1": 100}
+
+
+@pytest.mark.parametrize("session", [0, -1])
+def test_a_session_is_named_by_the_pid_of_its_first_process(session):
+    given = defaults(options.reclaim_spec(), protect_sessions=[session])
+    with pytest.raises(GpuError) as stop:
+        options.check_reclaim(given)
+    assert "protect_sessions" in str(stop.value) and str(session) in str(stop.value)

@@ -208,3 +208,122 @@ def test_only_what_was_read_can_be_free(got, known, max_used, allow, uids, view)
         assert verdict.reason
     if got.failure is not None or got.memory is None or got.identity is None:
         assert verdict.state == "unknown"
+
+
+# -- what the messages say, word for word where a program or a tired operator goes by them
+
+
+def test_a_gpu_that_was_not_read_is_unknown_and_may_be_read_later():
+    for changes in ({"identity": None}, {"memory": None}):
+        got = judged(0, **changes)
+        assert (got.state, got.reason, got.permanent) == ("unknown", "unread", False)
+        assert "Run the task again" in got.message
+
+
+@pytest.mark.parametrize(
+    ("pids", "holders", "begin"),
+    [
+        ([42, 43], None, "5 MiB used, by PID 42 sglang::scheduler_TP0 of llm with 1000 MiB; PID 43 sglang"),
+        ([44, 9], [], "5 MiB used, by PID 9; PID 44."),
+        ([42], [holder(42, mib=None)], "5 MiB used, by PID 42 sglang::scheduler_TP0 of llm with an unknown share."),
+        (
+            [42],
+            [holder(42, info=False, doubt="gone"), holder(43, heir_of=42), holder(44, heir_of=42)],
+            "5 MiB used, by PID 42 (gone) with 1000 MiB; what it had is kept by "
+            "PID 43 sglang::scheduler_TP0 of llm; PID 44 sglang::scheduler_TP0 of llm. End",
+        ),
+        # One that inherited another GPU keeps nothing of this one.
+        (
+            [42],
+            [holder(42, info=False, doubt="gone"), holder(43, gpus=(1,), heir_of=42)],
+            "5 MiB used, by PID 42 (gone) with 1000 MiB. End",
+        ),
+    ],
+)
+def test_a_busy_gpu_names_everybody(pids, holders, begin):
+    got = judged(5, pids, holders=holders)
+    assert (got.state, got.reason) == ("busy", "holder")
+    assert got.message.startswith(begin)
+
+
+def test_a_gpu_whose_listed_processes_are_all_dead_names_them():
+    dead = [holder(pid, info=False, doubt="gone") for pid in (42, 43)]
+    got = judged(5, [42, 43], holders=dead, view=View(scanned=True))
+    assert got.reason == "unattributed"
+    assert got.message.startswith(
+        "5 MiB used, and nobody alive uses it: the driver still lists PID 42 (gone); PID 43 (gone). "
+        "No process on this host has it open. Likely causes: "
+    )
+
+
+def test_a_zombie_alone_in_the_list_is_nobody_and_a_live_process_is_somebody():
+    for state, reason in (("Z", "unattributed"), ("S", "holder")):
+        assert judged(5, [42], holders=[holder(42, state=state)], view=View(scanned=True)).reason == reason
+
+
+def test_one_who_has_another_gpu_open_is_no_heir():
+    dead, other = holder(42, info=False, doubt="gone"), holder(8, (), attached=[1])
+    assert judged(5, [42], holders=[dead, other], view=View(scanned=True)).reason == "unattributed"
+
+
+def test_a_listed_pid_that_nobody_looked_up_is_not_nobody():
+    dead = holder(42, info=False, doubt="gone")
+    assert judged(5, [42, 43], holders=[dead], view=View(scanned=True)).reason == "holder"
+
+
+def test_a_free_gpu_says_so():
+    assert judged(7).message == "7 MiB used and no process listed."
+    names = "PID 42 sglang::scheduler_TP0 of llm; PID 43 sglang::scheduler_TP0 of llm"
+    assert judged(7, [42, 43], CACHE).message == "7 MiB used, only by allowed: %s." % names
+
+
+def test_too_much_of_the_allowed_says_how_much_and_whose():
+    message = judged(5000, [42, 43], CACHE).message
+    assert message.startswith(
+        "5000 MiB used, which is more than 4256 MiB, by the allowed PID 42 sglang::scheduler_TP0 of llm with 1000 MiB; "
+        "PID 43 sglang::scheduler_TP0 of llm with 1000 MiB. Raise allow_mib"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "begin"),
+    [
+        (Limits(), "9000 MiB used, which is more than 256 MiB, and nobody is listed as using it. "),
+        (Limits(10, max_used_fraction=0.5), "9000 MiB used, which is more than 10 MiB, and nobody"),
+        (
+            Limits(max_used_fraction=0.05, baseline={uuid(0): 500}),
+            "9000 MiB used, which is more than 4596 MiB (baseline 500 MiB, max_used_fraction 0.05), and nobody",
+        ),
+    ],
+)
+def test_unattributed_memory_is_told_with_its_limit(limits, begin):
+    assert judged(9000, limits=limits).message.startswith(begin)
+
+
+def causes(view, **changes):
+    begin, _colon, rest = judged(9000, view=view, **changes).message.partition("Likely causes: ")
+    return begin, rest.split("; ")
+
+
+def test_only_the_causes_that_can_be_are_told():
+    last = ["a process in another container or virtual machine, or a CUDA IPC peer, keeps it"]
+    begin, told = causes(View(scanned=True))
+    assert begin.endswith("No process on this host has it open. ")
+    assert told[:1] == last and len(told) == 2 and told[1].endswith("(reset the GPU).")
+    for view in (View(), View(uninspected=1), View(scanned=True, uninspected=1)):
+        begin, _told = causes(view)
+        assert begin.endswith(", and nobody is listed as using it. ")
+    _begin, told = causes(View(namespaced=True, uninspected=3), addressing_mode="ats", mig_mode="enabled")
+    assert [cause.split()[0] for cause in told[:4]] == ["this", "3", "the", "MIG"] and len(told) == 6
+
+
+def test_a_mig_gpu_that_lists_processes_does_not_hide_them():
+    dead = holder(42, info=False, doubt="gone")
+    message = judged(5, [42], holders=[dead], view=View(scanned=True), mig_mode="enabled").message
+    assert "MIG" not in message
+
+
+def test_several_who_have_the_gpu_open_are_all_named():
+    having = [holder(7, (), attached=[0]), holder(8, attached=[0]), holder(9, (), attached=[1])]
+    message = judged(9000, holders=having).message
+    assert "It is open in PID 7 sglang::scheduler_TP0 of llm; PID 8 sglang::scheduler_TP0 of llm: end" in message

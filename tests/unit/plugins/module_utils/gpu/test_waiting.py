@@ -266,3 +266,169 @@ def test_samples_of_a_look():
     assert "the X server" in first.blockers[0][1]
     assert (first.verdict.state, first.used_mib) == ("busy", 300)
     assert (second.verdict.state, second.holders, second.blockers) == ("free", frozenset(), ())
+
+
+def test_a_gpu_without_a_figure_has_none_in_its_sample():
+    look = Look((reading(3, memory=None, identity=None), reading(5, used=7)), ())
+    assert [(s.index, s.verdict.reason, s.used_mib) for s in samples_of(look, Limits())] == [
+        (3, "unread", None),
+        (5, "", 7),
+    ]
+
+
+def test_a_blocker_is_described_by_what_it_is_and_why_it_stays():
+    look = Look((reading(0, processes=[listed(7), listed(8)]),), (holder(7, protected_by="the X server"), holder(8)))
+    (sample,) = samples_of(look, Limits())
+    assert sample.blockers == (((7, 5007), "PID 7 sglang::scheduler_TP0 of llm, the X server"),)
+
+
+# -- several GPUs in one window
+
+
+def feed_all(watch, *steps):
+    """Feed (time, samples) pairs; the progress that came of each."""
+    return [watch.feed(at, samples) for at, samples in steps]
+
+
+def test_each_gpu_has_its_own_lowest_figure():
+    steady = [gpu(used=0, index=0), gpu(used=200, index=1)]
+    watch = FreeWatch(2.0)
+    assert [p.state for p in feed_all(watch, (0, steady), (1, steady), (2, steady))] == ["waiting", "waiting", "free"]
+    risen = [gpu(used=17, index=0), gpu(used=200, index=1)]
+    assert watch.feed(3, risen).free_since == 3
+
+
+def test_a_holder_that_moves_to_another_gpu_is_new_there():
+    first = [gpu(pids=[7], index=0), gpu(index=1)]
+    second = [gpu(index=0), gpu(pids=[7], index=1)]
+    progress = feed_all(FreeWatch(2.0), (0, first), (1, first), (2, second))[-1]
+    assert (progress.state, progress.free_since) == ("waiting", 2)
+
+
+def test_a_window_begins_anew_with_the_figures_of_its_own():
+    # 300 MiB are fine when they are there from the window's first look on.
+    watch = FreeWatch(2.0)
+    feed(watch, (0, gpu(used=0)), (1, gpu(BUSY, 300)), (2, gpu(used=300)), (3, gpu(used=300)))
+    assert watch.feed(4, [gpu(used=300)]).state == "free"
+
+
+def test_the_looks_of_an_earlier_window_do_not_count():
+    watch = FreeWatch(0.0)
+    assert feed(watch, (0, gpu()), (1, gpu()), (2, gpu(used=50)), (3, gpu(used=50))) == ["waiting"] * 4
+    assert watch.feed(4, [gpu(used=50)]).state == "free"
+
+
+def test_what_is_pointless_is_no_window():
+    watch = FreeWatch(2.0)
+    lost, fine = [gpu(LOST, None)], [gpu()]
+    assert feed_all(watch, (0, fine), (1, fine), (2, lost))[-1].free_since is None
+    assert [p.free_since for p in feed_all(watch, (3, fine), (4, fine))] == [3, 3]
+
+
+def test_a_failure_that_may_pass_is_not_told_as_hopeless():
+    assert FreeWatch(2.0).feed(0, [gpu(HUNG, None)]).why == ""
+    assert FreeWatch(2.0).feed(0, [gpu(LOST, None, index=3)]).why == "GPU 3 cannot be read: gone."
+
+
+def test_of_several_protected_holders_the_first_by_pid_is_told():
+    look = [gpu(BUSY, 500, pids=[9], blockers=[9], index=1), gpu(BUSY, 500, pids=[7], blockers=[7], index=2)]
+    progress = feed_all(FreeWatch(2.0), (0, look), (1, look), (2, look))[-1]
+    assert progress.why.startswith("GPU 2 is held by Xorg, which nothing will end")
+
+
+def test_a_protected_holder_counts_from_when_it_came():
+    watch = FreeWatch(2.0)
+    one = gpu(BUSY, 500, pids=[7], blockers=[7])
+    other = gpu(BUSY, 500, pids=[8], blockers=[8])
+    assert feed(watch, (0, one), (1, one), (2, other), (3, other), (4, other))[2:] == [
+        "waiting",
+        "waiting",
+        "pointless",
+    ]
+
+
+def test_without_a_time_to_wait_for_the_second_look_at_a_protected_holder_is_enough():
+    busy = gpu(BUSY, 500, pids=[7], blockers=[7])
+    assert feed(FreeWatch(0.0), (1, busy), (1, busy), (1.1, busy)) == ["waiting", "waiting", "pointless"]
+
+
+# -- when the loop looks
+
+
+def looks(script, cost, **told):
+    """The times of the looks, and the result."""
+    clock, times = FakeClock(), []
+    began = clock.now
+
+    def noting(at):
+        times.append(round(at - cost, 6))
+        return script(at)
+
+    result = loop(noting, clock=clock, cost=cost, **told)
+    return times, clock.now - began, result
+
+
+def test_the_interval_runs_from_look_to_look():
+    times, _end, _result = looks(lambda at: gpu(), cost=0.25, interval=1.0, stable_for=3.0)
+    assert times == [0, 1, 2, 3]
+    times, _end, _result = looks(lambda at: gpu(), cost=1.5, interval=1.0, stable_for=3.0)
+    assert times == [0, 1.5, 3.0]
+
+
+def test_the_last_look_is_made_when_the_time_is_over():
+    times, end, result = looks(lambda at: gpu(BUSY, 9000), cost=0.0, interval=4.0, timeout=10.0)
+    assert times == [0, 4, 8, 10] and end == pytest.approx(10)
+    assert (result.outcome, result.why, result.samples) == ("timeout", "", 4)
+
+
+def test_a_wait_without_time_looks_once():
+    times, _end, result = looks(lambda at: gpu(), cost=0.0, timeout=0.0)
+    assert times == [0] and result.outcome == "timeout"
+    assert result.why == "they have been free for only 0.0 s"
+
+
+def test_how_long_it_took_and_when_they_became_free():
+    _times, _end, result = looks(
+        lambda at: gpu(BUSY, 9000) if at < 3 else gpu(), cost=0.0, interval=1.0, stable_for=2.0, timeout=30.0
+    )
+    assert (result.outcome, result.elapsed, result.free_after, result.samples) == ("free", 5.0, 3.0, 6)
+    assert [(c.at, c.index) for c in result.timeline.changes] == [(0, 0), (3, 0)]
+
+
+def test_what_is_pointless_is_told_with_its_reason_and_no_time():
+    _times, _end, result = looks(lambda at: gpu(LOST, None), cost=0.0)
+    assert (result.why, result.free_after) == ("GPU 0 cannot be read: gone.", None)
+
+
+# -- the timeline of several GPUs
+
+
+def test_each_gpu_has_its_own_line():
+    timeline = Timeline()
+    for at in (0.12345, 1, 2):
+        timeline.add(at, [gpu(used=0, index=0), gpu(used=500, index=1)])
+    assert [(c.at, c.index, c.used_mib) for c in timeline.changes] == [(0.123, 0, 0), (0.123, 1, 500)]
+
+
+@pytest.mark.parametrize(("number", "times", "dropped"), [(4, [0, 1, 2, 3], 0), (5, [0, 1, 3, 4], 1), (2, [0, 1], 0)])
+def test_how_many_changes_a_timeline_keeps(number, times, dropped):
+    timeline = Timeline(half=2)
+    for at in range(number):
+        timeline.add(at, [gpu(used=at * 100)])
+    assert ([c.at for c in timeline.changes], timeline.dropped) == (times, dropped)
+
+
+@pytest.mark.parametrize("late", [gpu(pids=[7], index=1), gpu(used=17, index=1)])
+def test_a_gpu_that_shows_late_is_as_new_as_what_is_on_it(late):
+    progress = feed_all(FreeWatch(2.0), (0, [gpu()]), (1, [gpu()]), (2, [gpu(), late]))[-1]
+    assert (progress.state, progress.free_since) == ("waiting", 2)
+
+
+def test_two_protected_processes_of_one_pid_are_told_as_well():
+    look = [Sample(0, BUSY, 500, blockers=(((7, 1), "Xorg"), ((7, None), "an older one")))]
+    assert [p.state for p in feed_all(FreeWatch(1.0), (0, look), (1, look))] == ["waiting", "pointless"]
+
+
+def test_what_is_not_yet_free_for_long_enough_has_no_time_of_becoming_free():
+    result = loop(lambda at: gpu(BUSY) if at < 9.45 else gpu())
+    assert (result.outcome, result.free_after) == ("timeout", None)
