@@ -16,7 +16,14 @@ def marked(name):
     for file in sorted(HERE.glob("test_*.py")):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             for mark in getattr(node, "decorator_list", []):
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark." + name:
+                if isinstance(mark, ast.Call) and _dotted(mark.func) == "pytest.mark." + name:
                     for argument in mark.args:
                         found.setdefault(ast.literal_eval(argument), []).append("%s::%s" % (file.name, node.name))
     return found
+
+
+def _dotted(node):
+    """A name with its attributes, as it is written; "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        return "%s.%s" % (_dotted(node.value), node.attr)
+    return node.id if isinstance(node, ast.Name) else ""

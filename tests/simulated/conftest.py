@@ -21,10 +21,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "simulator"
 
 import fakegpu
 
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+
 from .control_groups import ControlGroups
 from .module_server import ModuleServer
 from .server import EAGLE3, Server
 from .services import ServiceHost
+from .users import as_user
+from .waiting import wait_until
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = REPOSITORY / "tests" / "simulator"
@@ -54,7 +58,9 @@ def module_environment(library):
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     # Hundreds of modules are run: they are compiled once.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    environment["PYTHONPYCACHEPREFIX"] = str(library / "pycache")
+    environment.setdefault("PYTHONPYCACHEPREFIX", str(library / "pycache"))
+    # Where the tests run alone, that is the whole host.
+    environment["HOST_PID_NAMESPACE"] = str(os.stat("/proc/self/ns/pid").st_ino)
     return environment
 
 
@@ -76,22 +82,23 @@ class Host:
         with mock.patch.dict(os.environ, variables):
             fakegpu.main([str(word) for word in words])
 
-    def hold(self, gpu, mib, *options, user=None, executable=sys.executable, **popen):
+    def hold(self, gpu, mib, *options, user=None, group=None, executable=sys.executable, **popen):
         """Start a process that holds memory; returns its `pid`, that of its `child`, and its Popen as `process`.
 
         gpu None: it holds nothing but what its options say.
         """
-        script = FAKEGPU
+        script, become = FAKEGPU, None
         held = [] if gpu is None else ["--gpu", str(gpu), "--mib", str(mib)]
         if user is not None:
             # What another user may run and read: the system's Python, and a copy of the simulator.
             executable, script = "/usr/bin/python3", shutil.copy(FAKEGPU, self.folder)
+            become = as_user(user, group)
         process = subprocess.Popen(
-            [str(executable), script, "hold", *held, *map(str, options)],
+            [str(executable), "-S", script, "hold", *held, *map(str, options)],
             env={**self.environment, **popen.pop("env", {})},
             stdout=subprocess.PIPE,
             text=True,
-            user=user,
+            preexec_fn=become,
             **popen,
         )
         self.processes.append(process)
@@ -122,6 +129,8 @@ class Host:
             output, errors = self.modules.run(name, environment, arguments)
         assert output, errors
         result = json.loads(output.strip().splitlines()[-1])
+        # For ansible-core 2.22 itself: what to hide.  The controller takes it out before anybody sees the result.
+        result.pop("_ansible_new_secrets", None)
         # A server's log may well have one; a module's own result may not.
         assert "Traceback" not in errors + json.dumps({**result, "log_tail": [], "msg": ""}), result
         return result
@@ -145,7 +154,7 @@ def simulated_host(folder, library, modules):
     """A host with four idle GPUs of 143771 MiB."""
     state = folder / "fakegpu"
     state.mkdir()
-    for parent in (folder, *folder.parents[:2]):  # pytest's own folders are closed to other users
+    for parent in (folder, *list(folder.parents)[:2]):  # pytest's own folders are closed to other users
         parent.chmod(0o755)
     host = Host(state, library, modules)
     host.fakegpu("setup", "--gpus", 4, "--release-delay", 0.1)
@@ -205,6 +214,45 @@ def server(host, tmp_path):
     """The instance main of the host, not deployed."""
     with simulated_server(host, tmp_path) as server:
         yield server
+
+
+@pytest.fixture
+def by_hand(server):
+    """Starts a server as from a shell: in the session and process group of somebody else."""
+    shells, procfs = [], ProcFs()
+    folder = server.folder / "work"
+    folder.mkdir()
+
+    def start(*words, **environment):
+        code = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(600)"
+        command = [sys.executable, "-m", "sglang.launch_server", "--model-path", server.target]
+        shell = subprocess.Popen(
+            [sys.executable, "-c", code, *command, "--port", str(server.port), *words],
+            env={
+                **server.host.environment,
+                **server.environment,
+                "SSH_TTY": "/dev/pts/7",
+                "NCCL_DEBUG": "WARN",
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            cwd=str(folder),
+        )
+        shells.append(shell)
+        pid = int(shell.stdout.readline())
+        # A new program has no arguments yet in the moment in which its parent is told that it runs.
+        wait_until(lambda: "sglang.launch_server" in procfs.read(pid).argv)
+        return shell, pid
+
+    yield start
+    for shell in shells:
+        for member in procfs.session_members(shell.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member.pid, signal.SIGKILL)
+        shell.communicate()
 
 
 @pytest.fixture(scope="module")

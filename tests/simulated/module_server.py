@@ -8,6 +8,7 @@ of its own like any other, with its own environment and output.
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import pathlib
@@ -38,7 +39,9 @@ class ModuleServer:
         pipes = [os.pipe() for _number in range(_FDS)]
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self._path)
-            socket.send_fds(connection, [b"?"], [write for _read, write in pipes])
+            # socket.send_fds and recv_fds would do the same, from Python 3.9 on.
+            descriptors = array.array("i", [write for _read, write in pipes])
+            connection.sendmsg([b"?"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             for _read, write in pipes:
                 os.close(write)
             connection.sendall(json.dumps([name, environment, arguments]).encode())
@@ -96,7 +99,9 @@ def serve(path):
 
 def _answer(connection, run):
     """Become the module, and end."""
-    _word, descriptors, _flags, _address = socket.recv_fds(connection, 1, _FDS)
+    descriptors = array.array("i")
+    _word, ancillary, _flags, _address = connection.recvmsg(1, socket.CMSG_SPACE(_FDS * descriptors.itemsize))
+    descriptors.frombytes(ancillary[0][2])
     with connection, connection.makefile("rb") as stream:
         name, environment, arguments = json.load(stream)
     for target, descriptor in zip((1, 2), descriptors):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import time
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuError
@@ -14,9 +13,12 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import op
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 
-def main():
-    """One session: {"reader", "indices", "timeout", "times"}."""
-    wanted = json.load(sys.stdin)
+def main(wanted):
+    """Print what one session says: {"reader", "indices", "timeout", "times"}."""
+    print(json.dumps(session_of(wanted)))
+
+
+def session_of(wanted):
     try:
         session = open_session(wanted["timeout"], ProcFs(), wanted["reader"])
     except GpuError as exc:
@@ -33,6 +35,3 @@ def main():
             "identified": [dataclasses.asdict(reading) for reading in session.identify(wanted["indices"])],
             "seconds": seconds,
         }
-
-
-print(json.dumps(main()))

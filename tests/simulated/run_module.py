@@ -27,18 +27,26 @@ def given(arguments):
 
 def simulate():
     """Let the module find the folders of the simulated host."""
+    if os.environ.get("HOST_PID_NAMESPACE"):
+        # Its processes may be those of a namespace,
+        procfs = importlib.import_module(COLLECTION + "module_utils.system.procfs")
+        procfs._INITIAL_PID_NAMESPACE = int(os.environ["HOST_PID_NAMESPACE"])
     if os.environ.get("FAKEGPU_DEV"):
-        # It has its device nodes in a folder of its own,
+        # it has its device nodes in a folder of its own,
         importlib.import_module(COLLECTION + "module_utils.gpu.device_nodes").DEV = os.environ["FAKEGPU_DEV"]
-    if os.environ.get("STANDIN_SHM_DIR"):
-        # and its shared memory and temporary files.
-        leftovers = importlib.import_module(COLLECTION + "module_utils.sglang.processes.leftovers")
-        leftovers.SHARED_MEMORY, leftovers.TEMPORARY = os.environ["STANDIN_SHM_DIR"], os.environ["STANDIN_TMP_DIR"]
+    # and its shared memory and temporary files, which are none unless the test says so: those of this machine are
+    # nobody's business, and many where tests have run for long.
+    leftovers = importlib.import_module(COLLECTION + "module_utils.sglang.processes.leftovers")
+    none = os.path.join(os.environ.get("FAKEGPU_DIR", "/"), "no_such_folder")
+    leftovers.SHARED_MEMORY = os.environ.get("STANDIN_SHM_DIR", none)
+    leftovers.TEMPORARY = os.environ.get("STANDIN_TMP_DIR", none)
 
 
 def run(name, arguments):
     """Run it; ends as a module does, by SystemExit."""
     simulate()
+    if name == "read_gpus":  # no module, but a part of them
+        return importlib.import_module(name).main(arguments)
     module = importlib.import_module(COLLECTION + "modules." + name)
     with given(arguments):
         module.main()

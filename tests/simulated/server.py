@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import signal
+import ssl
 import sys
 import threading
 import urllib.error
@@ -36,6 +37,10 @@ QUICK = {
     "drain_poll_seconds": 0.02,
     "tokens_per_second": 10000,
 }
+# For a server that serves https, whatever its certificate says.
+UNCHECKED = ssl.create_default_context()
+UNCHECKED.check_hostname = False
+UNCHECKED.verify_mode = ssl.CERT_NONE
 # What the modules must be told, because nothing of the host's own folders is used.
 FOLDERS = {
     "sglang_preflight": ("state_dir", "run_dir", "etc_dir", "unit_dir"),
@@ -52,12 +57,13 @@ class Server:
         self.host = host
         self.folder = folder
         self.port = port
+        self.scheme = "http"
         self.target = str(make_model(folder / "target", standin=QUICK))
         self.draft = str(make_model(folder / "draft", draft=True, standin={"accept_probability": 0.8}))
         self.environment = {
             "FAKEGPU_DIR": host.environment["FAKEGPU_DIR"],
             "PYTHONPATH": str(STANDIN),
-            "PYTHONPYCACHEPREFIX": str(host.library / "pycache"),
+            "PYTHONPYCACHEPREFIX": host.environment["PYTHONPYCACHEPREFIX"],
         }
         self.pid_file = folder / "run_dir" / "main.json"
         self.log_file = folder / "log_dir" / "main.log"
@@ -166,24 +172,25 @@ class Server:
 
     def request(self, path, body=None, key=None):
         """Ask the server: the status, 0 where nobody listens."""
-        request = urllib.request.Request(
-            "http://127.0.0.1:%d%s" % (self.port, path), None if body is None else json.dumps(body).encode()
-        )
+        request = urllib.request.Request(self._url(path), None if body is None else json.dumps(body).encode())
         if key is not None:
             request.add_header("Authorization", "Bearer " + key)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=UNCHECKED) as answer:
                 return answer.status
         except urllib.error.HTTPError as error:
             return error.code
         except OSError:
             return 0
 
+    def _url(self, path):
+        return "%s://127.0.0.1:%d%s" % (self.scheme, self.port, path)
+
     def running_requests(self):
         """How many requests run or wait now, as far as this release of the server tells."""
         for path in ("/v1/loads", "/get_load"):
             try:
-                with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=10) as answer:
+                with urllib.request.urlopen(self._url(path), timeout=10, context=UNCHECKED) as answer:
                     found = json.load(answer)
             except urllib.error.HTTPError:
                 continue

@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -16,7 +14,6 @@ from .conftest import SIMULATOR
 from .results import FREE, actions
 from .waiting import is_alive, wait_until
 
-SCRIPT = str(pathlib.Path(__file__).with_name("read_gpus.py"))
 FAKE = str(SIMULATOR / "fake_nvidia_smi.py")
 ALL = (0, 1, 2, 3)
 TIMEOUT = 5.0
@@ -45,17 +42,10 @@ def configure(host, *lines):
 
 def read(host, reader, indices=ALL, timeout=TIMEOUT, times=1):
     """What a session with this reader says."""
-    done = subprocess.run(
-        [sys.executable, SCRIPT],
-        env=host.environment,
-        input=json.dumps({"reader": reader, "indices": list(indices), "timeout": timeout, "times": times}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    wanted = {"reader": reader, "indices": list(indices), "timeout": timeout, "times": times}
+    output, errors = host.modules.run("read_gpus", host.environment, wanted)
+    assert output, errors
+    return json.loads(output)
 
 
 def comparable(reading):

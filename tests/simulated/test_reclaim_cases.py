@@ -26,6 +26,7 @@ from .gpu_processes import (
     state,
 )
 from .results import BUSY, FREE, actions, gpu, holder, process, uuid, warnings
+from .users import as_user
 from .waiting import is_alive, wait_until
 
 # ---- the unkillable
@@ -153,7 +154,7 @@ def test_neither_user_nor_session_makes_a_process_a_target(gpu_host):
     job = held_by_child(gpu_host, PARENT, 0, 800, start_new_session=True)
     nobody = pwd.getpwnam("nobody").pw_uid
     held = gpu_host.hold(0, 9000, user=nobody)
-    ssh = subprocess.Popen(["sleep", "600"], user=nobody, stdout=subprocess.PIPE)
+    ssh = subprocess.Popen(["sleep", "600"], preexec_fn=as_user(nobody), stdout=subprocess.PIPE)
     gpu_host.processes.append(ssh)
     result = gpu_host.module("gpu_reclaim", gpus=["0"], grace=5)
     assert actions(result) == {held["pid"]: "terminated", job["pid"]: "terminated"}
@@ -332,7 +333,7 @@ def test_without_root_nothing_is_guessed(gpu_host):
 @pytest.mark.case(60)
 def test_without_root_one_s_own_processes_are_ended(gpu_host):
     nobody = as_nobody(gpu_host)
-    own = gpu_host.hold(0, 9000, user=NOBODY, group=NOBODY, extra_groups=[])
+    own = gpu_host.hold(0, 9000, user=NOBODY, group=NOBODY)
     result = gpu_host.module("gpu_reclaim", gpus=["0"], grace=5, **nobody)
     assert actions(result) == {own["pid"]: "terminated"} and not result.get("failed")
     assert not gpu_host.module("gpu_wait_free", gpus=["0"], **FREE, **nobody).get("failed")

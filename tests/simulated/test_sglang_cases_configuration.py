@@ -192,7 +192,7 @@ def test_what_sglang_changes_is_reported_and_proven_as_changed(server, version):
 @pytest.mark.sglang_case(31)
 @pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "AITER_JIT_DIR"])
 def test_the_lock_of_a_killed_compiler_is_named(server, tmp_path, variable):
-    server.go(environment=behave(compile_seconds=60) | {variable: str(tmp_path / "jit")})
+    server.go(environment={**behave(compile_seconds=60), variable: str(tmp_path / "jit")})
     wait_until(lambda: list(tmp_path.glob("jit/*/lock*")))
     server.kill()
     (lock,) = tmp_path.glob("jit/*/lock*")

@@ -107,7 +107,7 @@ def test_a_failed_capture_of_graphs_is_classified(server, behaviour):
 @pytest.mark.parametrize("answer", [403, 502, None], ids=["403", "502", "refused"])
 def test_a_proxy_that_answers_the_warm_up_ends_the_server(server, answer):
     with proxy(answer) as address:
-        result = server.try_start(environment={"http_proxy": address} | behave(warmup_seconds=0.7))
+        result = server.try_start(environment={"http_proxy": address, **behave(warmup_seconds=0.7)})
         died(result, "warmup_failed", phases=["warming_up"])
     # The waiting itself asks the server directly.
     server.go(environment={"http_proxy": "http://127.0.0.1:9", "no_proxy": "localhost,127.0.0.1"})

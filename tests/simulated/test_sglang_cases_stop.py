@@ -62,10 +62,13 @@ def test_orphans_from_the_import_window_are_ended(host, server, options):
 @pytest.mark.sglang_case("orphans from the import window")
 @pytest.mark.parametrize("options", [{"dp_size": 2}, {"tp_size": 2}], ids=["dp", "tp"])
 def test_orphans_that_have_got_what_they_came_for_are_ended(host, server, options):
-    server.go(environment=behave(import_seconds=2), parser="skip", **options)
-    wait_until(lambda: spawned(server))
+    server.go(environment=behave(import_seconds=4), parser="skip", **options)
+    # All of them, or the one that is there would wait for the others: two schedulers or their controller, and the
+    # detokenizer.
+    wait_until(lambda: len(spawned(server)) == (3 if "tp_size" in options else 2))
     server.kill()
-    wait_until(lambda: host.module("gpu_info")["holders"])
+    wait_until(lambda: any("scheduler" in title for title in server.family()), 30)
+    wait_until(lambda: host.module("gpu_info")["holders"], 30)
     server.stop()
     assert server.family() == {}
 

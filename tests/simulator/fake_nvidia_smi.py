@@ -107,7 +107,10 @@ class Gpus:
             return None, "N/A"
         except self.nvml.NVMLError as error:
             return None, str(error)
-        except self.nvml.NVMLLibraryMismatchError:
+        except Exception as error:
+            # What the library lacks; older bindings raise NVMLError_FunctionNotFound instead.
+            if type(error).__name__ != "NVMLLibraryMismatchError":
+                raise
             return None, "N/A"
 
     def shown(self, form: Any, name: str, *arguments: Any) -> str:

@@ -25,15 +25,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import fcntl
-import hashlib
 import json
 import mmap
 import os
-import platform
 import signal
 import stat
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -66,6 +63,8 @@ def folder(state: StatePath = None) -> Path:
 
 def gpu_uuid(index: int, host_seed: str = "") -> str:
     """A UUID that is the same in every run, and differs between hosts that have different seeds."""
+    import hashlib  # loads OpenSSL, which no holder needs
+
     digest = hashlib.sha256("{}/{}".format(host_seed, index).encode()).hexdigest()
     parts = digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]
     return "GPU-" + "-".join(parts)
@@ -120,11 +119,11 @@ def setup(
 
 def _replace(path: Path, lines: Sequence[str]) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=str(path.parent), prefix=".config.")
-    with os.fdopen(handle, "w") as file:
+    temporary = path.with_name(".config.{}-{}".format(os.getpid(), time.monotonic_ns()))
+    with open(str(temporary), "x") as file:
         file.write("".join(line + "\n" for line in lines))
-    os.chmod(temporary, 0o666)
-    os.replace(temporary, str(path))
+    temporary.chmod(0o666)
+    os.replace(str(temporary), str(path))
 
 
 @contextmanager
@@ -538,13 +537,13 @@ def map_file(descriptor: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def set_title(title: str) -> None:
-    """Give this process another name: ``comm`` (cut to 15 bytes) and command line, as setproctitle does.
+def set_title(title: str, name: Optional[str] = None) -> None:
+    """Give this process another command line, as setproctitle does, and another ``comm`` (cut to 15 bytes).
 
     The kernel reads the command line from the process's own memory, so it is overwritten there; a title that is
-    longer than the arguments were is cut.
+    longer than the arguments were is cut. ``name``: the comm, if it is not to be the title.
     """
-    _libc.prctl(_PR_SET_NAME, title.encode(), 0, 0, 0)
+    _libc.prctl(_PR_SET_NAME, (name or title).encode(), 0, 0, 0)
     # Fields 48 and 49, counted behind the name, which may hold spaces and parentheses.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
@@ -613,7 +612,7 @@ def _wait_for_child_to_exec() -> None:
 
     The child has memory of its own (it is no real vfork), holds nothing, and ends with this process.
     """
-    clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+    clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
     flags = 0x4000 | signal.SIGCHLD  # CLONE_VFORK
     # With the interpreter's lock held, which the child then has as well.
     if ctypes.PyDLL(None).syscall(ctypes.c_long(clone), ctypes.c_long(flags), *[ctypes.c_long(0)] * 4) == 0:
@@ -625,7 +624,7 @@ def _wait_for_child_to_exec() -> None:
 
 def _exit_this_thread() -> None:
     """End the main thread alone. The process shows as a zombie whose other thread still holds everything."""
-    number = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+    number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
     _libc.syscall(ctypes.c_long(number), ctypes.c_long(0))
 
 

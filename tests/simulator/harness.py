@@ -65,12 +65,12 @@ class Host:
             FAKEGPU_DEV=str(folder / "dev"),
             LD_LIBRARY_PATH=str(library),
             PYTHONPATH=str(SIMULATOR / "sglang_standin"),
-            PYTHONPYCACHEPREFIX=str(library / "pycache"),
         )
         self._started: List[subprocess.Popen] = []
         self._servers = 0
         self._reader: Optional[subprocess.Popen] = None
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.environment.setdefault("PYTHONPYCACHEPREFIX", str(library / "pycache"))
         fakegpu.setup(2, self.state, release_delay=0.0)
         fakegpu.make_nodes(self.state, str(folder / "dev"))
 

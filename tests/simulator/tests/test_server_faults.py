@@ -346,8 +346,9 @@ def test_signal_to_the_group_kills_the_workers_in_the_drain(launch: Launch) -> N
 
 
 def test_slow_release_of_pinned_memory(host: Host, launch: Launch) -> None:
-    server = launch(version="0.5.23", standin={"unpin_seconds": 0.4})
+    server = launch(version="0.5.23", standin={"unpin_seconds": 1.0})
     server.wait_ready()
+    assert host.used()  # and whoever asks NVML is there, so that the next answer comes at once
     server.process.terminate()
     wait_for(lambda: "Draining" in server.log)
     assert host.used() and server.process.poll() is None
