@@ -49,16 +49,29 @@ network_attach() {
 
 network_run() { exec nsenter --net="/run/netns/$(network_controller)" "$@"; }
 
+network_is_ours() { [[ $1 == "$(network_controller)" || $1 =~ ^"$(network_controller)"-[0-9]+$ ]]; }
+
 network_destroy() {
-    local ns pid
+    local ns
     # Without the tool there never was a network.
     command -v ip >/dev/null || return 0
     for ns in $(ip netns list | awk '{ print $1 }'); do
-        [[ $ns == "$(network_controller)" || $ns =~ ^"$(network_controller)"-[0-9]+$ ]] || continue
-        # What is left in there are the persistent ssh connections of the controller.
-        for pid in $(ip netns pids "$ns"); do
-            kill "$pid" 2>/dev/null || true
-        done
+        network_is_ours "$ns" || continue
+        network_end_processes "$ns"
         ip netns delete "$ns"
+    done
+}
+
+# What is left in there are the persistent ssh connections of the controller.
+network_end_processes() {
+    local signal pids tries
+    for signal in TERM KILL; do
+        for ((tries = 0; tries < 20; tries++)); do
+            pids=$(ip netns pids "$1")
+            [[ -n $pids ]] || return 0
+            # shellcheck disable=SC2086  # a list
+            ((tries)) || kill -s "$signal" $pids 2>/dev/null || true
+            sleep 0.05
+        done
     done
 }

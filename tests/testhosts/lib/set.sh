@@ -99,6 +99,8 @@ set_down() {
     fi
     network_destroy
     ! mountpoint -q "$SET" || umount "$SET" || umount -l "$SET"
-    [[ ! -d $SET ]] || rmdir "$SET"
+    # Ansible makes its folder for connections anew where it finds none.
+    [[ ! -d $SET ]] || rm -rf --one-file-system "$SET"
     [[ ! -d ${SET%/*} ]] || rmdir --ignore-fail-on-non-empty "${SET%/*}"
+    traces_none
 }
