@@ -9,6 +9,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 N ?= 2
 PYTEST_ARGS ?=
+# Of make coverage.
+PARTS ?= unit simulated deployment
 
 BUILD := $(CURDIR)/build
 VENV := $(BUILD)/venv
@@ -20,6 +22,8 @@ TREE := $(BUILD)/tree
 COPY := $(TREE)/$(COLLECTION)
 
 export PYTHON
+# The tests start hundreds of Pythons: without compiled files each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 export ANSIBLE_HOME := $(BUILD)/ansible
 export TH_PYTHON := $(VENV)/bin/python
 # For each recipe alone: python3 must stay the machine's own where the environment is made.
@@ -27,9 +31,14 @@ IN_VENV := PATH=$(VENV)/bin:$$PATH
 
 RUN_ENVIRONMENT := $(VENV)/.installed-run
 TEST_ENVIRONMENT := $(VENV)/.installed-test
+GALAXY_VENV := $(BUILD)/galaxy-venv
+GALAXY_ENVIRONMENT := $(GALAXY_VENV)/.installed
+COVERAGE_ENVIRONMENT := $(VENV)/.installed-coverage
+MUTATION_VENV := $(BUILD)/mutation-venv
+MUTATION_ENVIRONMENT := $(MUTATION_VENV)/.installed
 # Each part has temporary folders of its own: at its start pytest closes the folder above them to other users.  They
-# lie in $$root, /tmp where the names of sockets would become too long.
-PYTEST := root=$${root:-/tmp/inferops-$$part} && mkdir -p $$root && $(IN_VENV) PYTEST_DEBUG_TEMPROOT=$$root PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
+# lie in $$root, /tmp where the names of sockets would become too long.  Compiled files go to a folder of their own.
+PYTEST := root=$${root:-/tmp/inferops-$$part} && mkdir -p $$root && $(IN_VENV) PYTEST_DEBUG_TEMPROOT=$$root PYTHONPATH=$(LINKS) PYTHONPYCACHEPREFIX=$(BUILD)/pycache $$alone python -m pytest --junitxml=$(BUILD)/reports/$$part.xml $(PYTEST_ARGS)
 
 .PHONY: help
 help: ## list the targets
@@ -59,21 +68,31 @@ DEPLOYMENT_TESTS := $(wildcard tests/simulated/test_sglang*.py) \
 .PHONY: simulated
 simulated: $(TEST_ENVIRONMENT) links simulator ## the GPU modules on real processes with simulated GPUs
 	@$(TOOLING)/need-packages gcc libc6-dev procps
-	@part=simulated; root=/tmp; $(PYTEST) tests/simulator tests/simulated $(addprefix --ignore=,$(DEPLOYMENT_TESTS))
+	@part=simulated; root=/tmp; alone=tests/simulated/alone; $(PYTEST) tests/simulator tests/simulated $(addprefix --ignore=,$(DEPLOYMENT_TESTS))
 
 .PHONY: deployment
 deployment: $(TEST_ENVIRONMENT) links simulator ## the SGLang modules on stand-in servers
 	@$(TOOLING)/need-packages gcc libc6-dev procps
-	@part=deployment; $(PYTEST) $(DEPLOYMENT_TESTS)
+	@part=deployment; alone=tests/simulated/alone; $(PYTEST) $(DEPLOYMENT_TESTS)
 
 .PHONY: parsers
 parsers: $(TEST_ENVIRONMENT) links ## preflight against the parsers of real SGLang releases
 	@$(IN_VENV) python tests/parsers/releases.py $(BUILD)/parsers
 	@part=parsers; $(PYTEST) tests/parsers
 
+.PHONY: matrix
+matrix: $(TEST_ENVIRONMENT) links tree ## every supported Python, ansible-core, nvidia-ml-py; some: MATRIX="--only target-3.8"
+	@$(TOOLING)/need-packages gcc libc6-dev procps
+	@$(IN_VENV) python tests/matrix/run_matrix.py $(MATRIX)
+
+.PHONY: matrix-ends
+matrix-ends: $(TEST_ENVIRONMENT) links ## only the oldest and the newest of each
+	@$(TOOLING)/need-packages gcc libc6-dev procps
+	@$(IN_VENV) python tests/matrix/run_matrix.py --ends $(MATRIX)
+
 .PHONY: lint
-lint: $(TEST_ENVIRONMENT) links tree ## all linters
-	@$(IN_VENV) $(TOOLING)/lint $(LINKS) $(COPY)
+lint: $(TEST_ENVIRONMENT) $(GALAXY_ENVIRONMENT) links tree ## all linters
+	@$(IN_VENV) $(TOOLING)/lint $(LINKS) $(COPY) $(GALAXY_VENV)
 
 .PHONY: sanity
 sanity: $(TEST_ENVIRONMENT) tree ## ansible-test sanity
@@ -83,9 +102,35 @@ sanity: $(TEST_ENVIRONMENT) tree ## ansible-test sanity
 molecule: $(TEST_ENVIRONMENT) tree hosts-root ## playbooks against test hosts over ssh, as root; one: SCENARIO=name
 	@$(IN_VENV) $(TOOLING)/molecule $(COPY) $(SCENARIO)
 
+.PHONY: docs
+docs: $(TEST_ENVIRONMENT) tree ## the site of the docs, in build/docs/html; a warning is an error
+	@$(IN_VENV) $(TOOLING)/docs $(COPY) $(BUILD)/docs
+
+.PHONY: docs-test
+docs-test: docs links hosts-root ## that site, and every code block of every page, as root; one: PYTEST_ARGS="-k rollback -s"
+	@trap 'TH_NAME=docs tests/testhosts/testhosts down' EXIT; trap 'exit 1' INT TERM HUP; \
+	part=docs-test; export TH_NAME=docs TH_NET=10.213.9; $(PYTEST) tests/docs
+
+.PHONY: one
+one: $(TEST_ENVIRONMENT) links ## one test or folder of tests: TEST=tests/unit/test_layers.py
+	@part=one; root=/tmp; $(PYTEST) $(or $(TEST),$(error TEST names a file, a folder or FILE::TEST))
+
+.PHONY: format
+format: $(TEST_ENVIRONMENT) ## put the Python files into shape
+	@$(IN_VENV) ruff check --quiet --fix --cache-dir $(BUILD)/ruff_cache && \
+	$(IN_VENV) ruff format --cache-dir $(BUILD)/ruff_cache
+
 .PHONY: gpu-test
 gpu-test: $(TEST_ENVIRONMENT) links ## on a host with real GPUs: see tests/gpu/README.md
 	@part=gpu; $(PYTEST) -s tests/gpu
+
+.PHONY: coverage
+coverage: $(COVERAGE_ENVIRONMENT) ## how much of plugins/ the tests run; some of them: PARTS="unit"
+	@$(IN_VENV) python tests/coverage/run.py $(BUILD)/coverage $(BUILD)/reports $(PARTS)
+
+.PHONY: mutation
+mutation: $(MUTATION_ENVIRONMENT) ## small changes that no unit test notices, as root; one file: FILE=gpu/plan.py
+	@$(MUTATION_VENV)/bin/python tests/mutation/run.py $(BUILD)/mutation $(if $(AGAIN),--again) $(FILE)
 
 .PHONY: bench
 bench: $(TEST_ENVIRONMENT) ## measurements against the practice, as root: see docs/performance.md
@@ -121,8 +166,20 @@ $(RUN_ENVIRONMENT): tests/requirements/run.txt
 	@$(TOOLING)/make-venv $(VENV) $<
 	@touch $@
 
-$(TEST_ENVIRONMENT): tests/requirements/test.txt $(RUN_ENVIRONMENT)
+$(TEST_ENVIRONMENT): tests/requirements/test.txt tests/requirements/docs.txt $(RUN_ENVIRONMENT)
 	@$(TOOLING)/make-venv $(VENV) $<
+	@touch $@
+
+$(COVERAGE_ENVIRONMENT): tests/requirements/coverage.txt $(TEST_ENVIRONMENT)
+	@$(TOOLING)/make-venv $(VENV) $<
+	@touch $@
+
+$(MUTATION_ENVIRONMENT): tests/requirements/mutation.txt
+	@$(TOOLING)/make-venv $(MUTATION_VENV) $<
+	@touch $@
+
+$(GALAXY_ENVIRONMENT): tests/requirements/lint-galaxy.txt
+	@$(TOOLING)/make-venv $(GALAXY_VENV) $<
 	@touch $@
 
 .PHONY: simulator

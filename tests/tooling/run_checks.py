@@ -31,7 +31,7 @@ AT_A_TIME = 3
 PREPARATION = ("venv", "hosts-root")
 SHARED = ("links", "tree", "simulator")
 # Those that fail fast come first; of the others, the long ones, so that none is left alone at the end.
-PARTS = ("unit", "lint", "molecule", "deployment", "simulated", "sanity", "parsers")
+PARTS = ("unit", "lint", "molecule", "deployment", "simulated", "docs-test", "matrix-ends", "sanity", "parsers")
 
 
 @dataclass
