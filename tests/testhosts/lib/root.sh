@@ -30,12 +30,13 @@ root_path() {
     echo "$CACHE/$SUITE-$(dpkg --print-architecture)-${digest:0:12}"
 }
 
+# Nothing where there is neither: mmdebstrap has a mirror of its own to fall back on.
 root_mirror() {
     local own
     # shellcheck disable=SC2016  # apt expands it
     own=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
         grep -v security | sort -u | head -n 1) || true
-    echo "${TH_MIRROR:-${own:-http://deb.debian.org/debian}}"
+    echo "${TH_MIRROR:-$own}"
 }
 
 root_build() {
@@ -56,17 +57,18 @@ root_build() {
 }
 
 root_bootstrap() {
-    local log=$1.log status=0
+    local log=$1.log status=0 mirror
+    mirror=$(root_mirror)
     mmdebstrap --quiet --mode=root --variant=minbase --include="$ROOT_PACKAGES" \
         --aptopt='Acquire::Languages "none"' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
-        "$SUITE" "$1" "$(root_mirror)" >"$log" 2>&1 || status=$?
+        "$SUITE" "$1" ${mirror:+"$mirror"} >"$log" 2>&1 || status=$?
     if ((status)); then
         cat "$log" >&2
         rm -rf "$1"
-        die "mmdebstrap failed with status $status (above); is the mirror $(root_mirror) reachable? TH_MIRROR names another"
+        die "mmdebstrap failed with status $status (above); is the mirror ${mirror:-of Debian} reachable? TH_MIRROR names another"
     fi
     rm -f "$log"
 }
