@@ -56,7 +56,7 @@ only_mutate = ["{source}"]
 also_copy = ["conftest.py"]
 pytest_add_cli_args = ["-p", "no:cacheprovider"]
 pytest_add_cli_args_test_selection = ["{test}"]
-timeout_multiplier = 20.0
+timeout_multiplier = 8.0
 use_git_change_detection = false
 
 [tool.pytest.ini_options]

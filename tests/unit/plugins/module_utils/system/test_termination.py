@@ -300,7 +300,7 @@ def test_without_a_pidfd_the_end_is_looked_for_often_and_never_past_the_deadline
 
 
 def test_a_process_named_twice_is_ended_once():
-    outcomes, _clock, handles = planned(pids=(6, 5, 6), after={signal.SIGTERM: 0.0})
+    outcomes, _clock, handles = planned(pids=(6, 6, 5), after={signal.SIGTERM: 0.0})
     assert [o.identity.pid for o in outcomes] == [6, 5] and len(handles) == 2
 
 
@@ -473,12 +473,22 @@ def test_one_that_nothing_ends_is_told_with_its_state_and_no_error():
 def test_with_a_pidfd_the_kernel_tells_the_end_and_nobody_sleeps(start, monkeypatch):
     monkeypatch.setattr(termination, "_RECHECK", 60.0)
 
+    class Counting(ProcFs):
+        looks = 0
+
+        def alive(self, identity):
+            self.looks += 1
+            return super().alive(identity)
+
     def never(_seconds):
         raise AssertionError("looked instead of waiting")
 
-    outcomes = end_processes([start(IGNORE_TERM), start(SLEEP)], grace=0.3, kill_timeout=30, procfs=PROCFS, sleep=never)
+    procfs = Counting()
+
+    outcomes = end_processes([start(IGNORE_TERM), start(SLEEP)], grace=0.3, kill_timeout=30, procfs=procfs, sleep=never)
     assert [o.action for o in outcomes] == ["killed", "terminated"]
     assert max(o.seconds for o in outcomes) < 20
+    assert procfs.looks < 50
 
 
 class PickySignaller(PlannedSignaller):
