@@ -33,6 +33,7 @@ def test_paths():
         "releases_dir": "/s/main/releases",
         "current_link": "/s/main/current",
         "last_good_link": "/s/main/last_good",
+        "current_since_file": "/s/main/current_since.json",
         "pid_file": "/r/main.json",
         "log_file": "/l/main.log",
         "instance_etc_dir": "/e/main",
