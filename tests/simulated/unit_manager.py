@@ -12,6 +12,7 @@ Every call is noted in the file `calls`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -120,7 +121,8 @@ class Loop:
                 process.kill()
                 process.wait()
         for pid in self.units.members(self.unit):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         while self.units.members(self.unit):
             time.sleep(POLL)
         stop.unlink(missing_ok=True)
@@ -171,7 +173,8 @@ def systemctl(units, words):
             time.sleep(POLL)
     elif verb == "kill":
         for pid in units.members(unit):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     return 0
 
 
