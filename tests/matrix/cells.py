@@ -51,9 +51,14 @@ PROCESS_TESTS = (
     "tests/simulated/test_nvidia_smi_reader.py",
     "tests/simulated/test_sglang_modules.py",
 )
-# What the ends leave out, as it takes most of the time: dozens of servers, and one module run up to each of its steps.
-SLOW_TESTS = tuple(
-    f"tests/unit/plugins/modules/test_sglang_{name}.py" for name in ("process", "release_killed", "wait_ready")
+# What the ends leave out, as it takes most of the time: dozens of servers and parsers, and one module run up to each of
+# its steps.
+SLOW_TESTS = (
+    *(
+        f"tests/unit/plugins/modules/test_sglang_{name}.py"
+        for name in ("preflight", "process", "release_killed", "wait_ready")
+    ),
+    "tests/unit/plugins/module_utils/sglang/patches/test_store.py",
 )
 # A star stands for the rest of a file's name, as in a shell.
 BINDING_TESTS = ("tests/unit/plugins/module_utils/gpu/test_nvml*.py", *GPU_PROCESS_TESTS)

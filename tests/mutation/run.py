@@ -107,6 +107,7 @@ def mutants_of(folder: Path, name: str, again: bool) -> list[dict]:
     with log.open("wb") as output:
         status = subprocess.run(
             [*ALONE, sys.executable, str(HERE / "mutate.py"), str(found), *(["again"] if again else [])],
+            check=False,
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -28,7 +28,8 @@ def _remembered(pathname: str, source: bytes) -> object:
         with open(name, "rb") as stream:
             return marshal.loads(stream.read())
     except (OSError, ValueError, EOFError, TypeError):
-        code = _compile(pathname, source)
+        pass
+    code = _compile(pathname, source)
     try:
         # Whole or not at all: another task may want it at this moment.
         with open("%s.%d" % (name, os.getpid()), "wb") as stream:

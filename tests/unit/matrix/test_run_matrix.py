@@ -49,8 +49,8 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "root"
 
 
-def matrix(found=FOUND):
-    return run_matrix.Matrix(found, Commands(run_matrix.ROOT))
+def matrix(found=None):
+    return run_matrix.Matrix(FOUND if found is None else found, Commands(run_matrix.ROOT))
 
 
 def target(*tests, python=NEW):
