@@ -51,7 +51,8 @@ def test_memory_that_returns_after_the_process_is_waited_for(gpu_host, delay):
     assert not result.get("failed"), result["msg"]
     # Free at the release, proven a window later, and told at once.
     assert delay + 0.2 <= took < delay + 3
-    assert result["elapsed"] - result["free_after"] >= 0.3
+    # Each is rounded to milliseconds by itself.
+    assert round(result["elapsed"] - result["free_after"], 3) >= 0.299
     # What the figures do while it is busy is the driver's business; it never looked free in between.
     assert [verdict for verdict, _changes in groupby(c["verdict"] for c in result["timeline"])] == ["busy", "free"]
 
