@@ -30,8 +30,8 @@ AT_A_TIME = 3
 # What several parts need, made first: two runs of make must not make the same thing at the same time.
 PREPARATION = ("venv", "hosts-root")
 SHARED = ("links", "tree", "simulator")
-# Those that fail fast come first; of the others, the long ones, so that none is left alone at the end.
-PARTS = ("unit", "lint", "molecule", "deployment", "simulated", "docs-test", "matrix-ends", "sanity", "parsers")
+# The unit tests tell most and come first; then the long ones, so that none is left alone at the end.
+PARTS = ("unit", "molecule", "deployment", "matrix-ends", "docs-test", "sanity", "parsers", "simulated", "lint")
 
 
 @dataclass
