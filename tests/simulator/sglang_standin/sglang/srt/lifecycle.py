@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 # How often the main thread looks after the others (seconds).
 TICK = 0.02
+# Longer than a busy machine keeps a thread waiting (seconds).
+_LATE = 10
 
 
 def serve(server_args: ServerArgs) -> None:
@@ -68,6 +70,7 @@ class _Life:
     def __init__(self, args: ServerArgs, behaviour: Behaviour) -> None:
         self.args = args
         self.behaviour = behaviour
+        self._handles_term = threading.Event()
 
     def run(self) -> int:
         """Returns the exit code of an orderly end."""
@@ -144,6 +147,9 @@ class _Life:
             self.server.failed = warm_up(self.server, self.behaviour)
             if self.server.failed:
                 return
+            if not self.behaviour.ignore_term:
+                # Whoever ends a server that is up ends it in good order, however late the main thread was.
+                self._handles_term.wait(_LATE)
         self.server.status = UP
         logger.info("The server is fired up and ready to roll!")
 
@@ -151,12 +157,12 @@ class _Life:
 
     def _supervise(self) -> None:
         """Look after the processes, until SIGTERM. Signal handlers need the main thread, so this is it."""
-        handles_term = False
         while not self.server.leaving:
-            if not handles_term and self.server.first_request.is_set() and not self.behaviour.ignore_term:
+            wanted = self.server.first_request.is_set() and not self.behaviour.ignore_term
+            if wanted and not self._handles_term.is_set():
                 # Before the first request a SIGTERM simply ends the process.
                 signal.signal(signal.SIGTERM, self._on_term)
-                handles_term = True
+                self._handles_term.set()
             if self.server.failed:
                 logger.error(self.server.failed)
                 kill_own_tree()
