@@ -54,6 +54,8 @@ class Result:
     target: str
     status: int
     seconds: float
+    # Of the processor; what outlives the part, as test hosts do, is not in it.
+    processor_seconds: float = 0.0
     count: Count = field(default_factory=Count)
 
     @property
@@ -78,10 +80,10 @@ class Runner:
         report.unlink(missing_ok=True)
         started = time.monotonic()
         with (LOGS / f"{target}.log").open("wb") as log, self._started(target, log) as process:
-            status = process.wait()
+            status, processor_seconds = wait(process)
         with self._lock:
             self._running.discard(process)
-        result = Result(target, status, time.monotonic() - started)
+        result = Result(target, status, time.monotonic() - started, processor_seconds)
         result.count = count_of(result, report)
         return result
 
@@ -108,6 +110,13 @@ class Runner:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
         sys.exit(1)
+
+
+def wait(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Return the exit status of a process, and the seconds of a processor that it and its children took."""
+    _pid, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 def count_of(result: Result, report: Path) -> Count:
@@ -148,7 +157,7 @@ def show(result: Result) -> None:
     if failed:
         output = result.log.read_text(errors="replace")
         text = f"\n----- {result.target} failed; its output ({result.log.relative_to(ROOT)}):\n{output}-----\n"
-    text += f"{result.target:12} {'FAILED' if failed else 'ok':7} {result.seconds:6.1f} s   {result.count}\n"
+    text += f"{result.target:12} {'FAILED' if failed else 'ok':7} {result.seconds:6.1f} s ({result.processor_seconds:5.1f} of a processor)   {result.count}\n"
     sys.stdout.write(text)
     sys.stdout.flush()
 
