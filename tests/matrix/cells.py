@@ -60,6 +60,8 @@ SLOW_TESTS = (
     ),
     "tests/unit/plugins/module_utils/sglang/patches/test_store.py",
 )
+# A new Python breaks what asks the system and what ansible-core hands over, where `make unit` has an older one for all.
+NEWEST_TESTS = ("tests/unit/plugins/module_utils/system", "tests/unit/plugins/modules")
 # A star stands for the rest of a file's name, as in a shell.
 BINDING_TESTS = ("tests/unit/plugins/module_utils/gpu/test_nvml*.py", *GPU_PROCESS_TESTS)
 SCENARIO = "restart_eagle3"
@@ -157,7 +159,7 @@ def ends(present: Collection[Version]) -> List[Cell]:
         for python in until_present(TARGET_PYTHONS, present)
     ]
     newest = [
-        target_cell(python, target_lines(python)[-1], TARGET_TESTS)
+        target_cell(python, target_lines(python)[-1], NEWEST_TESTS)
         for python in until_present(tuple(reversed(TARGET_PYTHONS)), present)
     ]
     targets = [replace(cell, without=SLOW_TESTS) for cell in (*oldest, *newest)]
