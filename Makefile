@@ -162,6 +162,9 @@ venv: $(TEST_ENVIRONMENT) ## the virtual environment with all tools
 .PHONY: venv-run
 venv-run: $(RUN_ENVIRONMENT) ## the same with Ansible alone
 
+.PHONY: galaxy-venv
+galaxy-venv: $(GALAXY_ENVIRONMENT) ## the one with the tools of Galaxy
+
 $(RUN_ENVIRONMENT): tests/requirements/run.txt
 	@$(TOOLING)/make-venv $(VENV) $<
 	@touch $@

@@ -27,8 +27,9 @@ REPORTS = ROOT / "build" / "reports"
 # Most parts wait as much as they compute, so that two cores are busy with three.
 AT_A_TIME = 3
 
-# What several parts need, made first: two runs of make must not make the same thing at the same time.
-PREPARATION = ("venv", "hosts-root")
+# What several parts need, made first: two runs of make must not make the same thing at the same time.  And what takes
+# one core only, while there is nothing else to do for the other one.
+PREPARATION = ("venv", "hosts-root", "galaxy-venv")
 SHARED = ("links", "tree", "simulator")
 # The unit tests tell most and come first; then the long ones, so that none is left alone at the end.
 PARTS = ("unit", "molecule", "deployment", "matrix-ends", "docs-test", "sanity", "parsers", "simulated", "lint")
