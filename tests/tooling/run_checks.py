@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The inferops.sglang authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the parts of the tests, three at a time, and say at the end what failed and where the time went.
+"""Run the parts of the tests, four at a time, and say at the end what failed and where the time went.
 
 usage: run_checks.py [PART...]      default: all parts
 
@@ -24,15 +24,16 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "logs"
 REPORTS = ROOT / "build" / "reports"
-# Most parts wait as much as they compute, so that two cores are busy with three.
-AT_A_TIME = 3
+# Those that start servers and hosts wait more than they compute, so that two cores are busy with four.
+AT_A_TIME = 4
 
 # What several parts need, made first: two runs of make must not make the same thing at the same time.  And what takes
 # one core only, while there is nothing else to do for the other one.
 PREPARATION = ("venv", "hosts-root", "galaxy-venv")
 SHARED = ("links", "tree", "simulator")
-# The unit tests tell most and come first; then the long ones, so that none is left alone at the end.
-PARTS = ("unit", "molecule", "deployment", "matrix-ends", "docs-test", "sanity", "parsers", "simulated", "lint")
+# The unit tests tell most and come first, with those that mostly wait; then what computes, so that nothing is left
+# alone at the end.
+PARTS = ("unit", "molecule", "deployment", "simulated", "parsers", "matrix-ends", "docs-test", "sanity", "lint")
 
 
 @dataclass
@@ -137,7 +138,7 @@ def count_of(result: Result, report: Path) -> Count:
 
 
 def run_all(runner: Runner, targets: tuple[str, ...], show_all: bool = True) -> list[Result]:
-    """Run the targets, at most three at a time; say of each how it ended."""
+    """Run the targets, at most four at a time; say of each how it ended."""
     results = []
 
     def run(target: str) -> Result:
@@ -158,7 +159,9 @@ def show(result: Result) -> None:
     if failed:
         output = result.log.read_text(errors="replace")
         text = f"\n----- {result.target} failed; its output ({result.log.relative_to(ROOT)}):\n{output}-----\n"
-    text += f"{result.target:12} {'FAILED' if failed else 'ok':7} {result.seconds:6.1f} s ({result.processor_seconds:5.1f} of a processor)   {result.count}\n"
+    ended = "FAILED" if failed else "ok"
+    took = f"{result.seconds:6.1f} s ({result.processor_seconds:5.1f} of a processor)"
+    text += f"{result.target:12} {ended:7} {took}   {result.count}\n"
     sys.stdout.write(text)
     sys.stdout.flush()
 

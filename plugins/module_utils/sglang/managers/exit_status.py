@@ -3,7 +3,8 @@
 """Whether a server ended as its version does when it is told to.
 
 Up to 0.5.18 SGLang ends itself by SIGKILL when its requests are done, which a shell shows as status 137;
-from 0.5.19 on it ends with status 0.
+from 0.5.19 on it ends with status 0.  Podman's client now and then ends with 127 in place of that, where the container
+was removed before it asked how it had ended (seen with 4.3).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
 
 _ENDS_WITH_ZERO = (0, 5, 19)
 _SIGKILL, _SIGTERM = 128 + 9, 128 + 15
+# What podman's client ends with where it does not know.
+PODMAN_UNKNOWN = 127
 
 
 def ends_with_zero(version: str) -> bool:
@@ -30,18 +33,20 @@ def expected_status(version: str) -> Optional[int]:
     return 0 if ends_with_zero(version) else _SIGKILL
 
 
-def judge(status: Optional[int], version: str, had_to_be_killed: bool, limit: str = "") -> Tuple[Optional[bool], str]:
+def judge(
+    status: Optional[int], version: str, had_to_be_killed: bool, limit: str = "", podman: bool = False
+) -> Tuple[Optional[bool], str]:
     """Whether the end was an orderly one (None: that cannot be told), and a warning where it was not.
 
     status is as in a shell, 128 + N after signal N; None where nobody could ask for it.  limit is the option
-    that cut it off, "" for grace.
+    that cut it off, "" for grace.  podman: the status is that of podman's client.
     """
     if had_to_be_killed:
         return False, (
             "The server did not end by itself in the time it was given and was killed: requests may have been cut off. "
             "Give it more with %s, or look at its log." % (limit or "grace")
         )
-    if status is None:
+    if status is None or (podman and status == PODMAN_UNKNOWN):
         return None, ""
     wanted = expected_status(version)
     if status in ((0, _SIGKILL) if wanted is None else (wanted,)):

@@ -22,7 +22,10 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.
     ContainerSettings,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.exit_status import ends_with_zero
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.exit_status import (
+    PODMAN_UNKNOWN,
+    ends_with_zero,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 
 # By this line a unit is recognised as one that may be rewritten.
@@ -156,6 +159,8 @@ def _container(settings: ContainerSettings, release: Release, paths: InstancePat
             "Delegate=yes",
         ]
     statuses = "143" if ends_with_zero(release.sglang_version) else "137 143"
+    if settings.engine == PODMAN:
+        statuses = f"{PODMAN_UNKNOWN} {statuses}"
     return [
         *lines,
         "KillMode=mixed",
@@ -164,7 +169,7 @@ def _container(settings: ContainerSettings, release: Release, paths: InstancePat
         f"TimeoutStopSec={_seconds(release.stop_timeout + _ENGINE_SECONDS)}",
         "# The server's own time does not count: the client has been started when the engine is asked.",
         f"TimeoutStartSec={_seconds(_CLEARING_SECONDS)}",
-        "# Ended by SIGTERM before it had a handler for it, or as its version ends.",
+        "# Ended by SIGTERM before it had a handler for it, or as its version ends; podman may not know how it ended.",
         f"SuccessExitStatus={statuses}",
     ]
 

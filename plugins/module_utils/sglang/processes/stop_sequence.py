@@ -18,7 +18,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import failures
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.command_line import option_value
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.run import stop_words
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.settings import ContainerSettings
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.containers.settings import (
+    PODMAN,
+    ContainerSettings,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked, remove_file
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD, InstancePaths
@@ -138,6 +141,8 @@ class _Server:
     api_key: Optional[str]
     version: str
     tls: Optional[Tls] = None
+    # Whether the main process is podman's client.
+    podman: bool = False
 
 
 class StopSequence:
@@ -294,6 +299,7 @@ class StopSequence:
             api_key=key,
             version=release.sglang_version if release is not None else "",
             tls=_tls_of(release, arguments),
+            podman=release is not None and (release.container or {}).get("engine") == PODMAN,
         )
 
     def _way(self, running: Running) -> Way:
@@ -406,7 +412,7 @@ class StopSequence:
             return
         killed = "SIGKILL" in outcome.signals
         status = stopped.main.exit_status
-        clean, warning = exit_status.judge(status, server.version, killed, stopped.main.limit)
+        clean, warning = exit_status.judge(status, server.version, killed, stopped.main.limit, server.podman)
         if clean is None:
             clean = stopped.main.orderly
         self.report.exit_status, self.report.clean_exit = status, clean

@@ -40,3 +40,9 @@ def test_how_an_end_is_judged(status, version, killed, clean, words):
 def test_the_remedy_is_the_limit_that_cut_it_off():
     assert "Give it more with grace, or" in judge(137, "0.5.17", True)[1]
     assert "Give it more with TimeoutStopSec, or" in judge(137, "0.5.17", True, "TimeoutStopSec")[1]
+
+
+@pytest.mark.parametrize(("status", "podman", "clean"), [(127, True, None), (127, False, False), (137, True, True)])
+def test_podman_may_have_forgotten_it(status, podman, clean):
+    found, warning = judge(status, "0.5.17", False, podman=podman)
+    assert found is clean and bool(warning) == (clean is False)
