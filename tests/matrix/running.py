@@ -9,7 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from threading import Lock
+from threading import RLock
 from typing import Mapping, Sequence, Set
 
 # A cell that hangs is to be told as such, before the one who waits gives up. Seconds.
@@ -23,7 +23,8 @@ class Commands:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._lock = Lock()
+        # Stopping may come in the thread that has it.
+        self._lock = RLock()
         self._running: Set[subprocess.Popen] = set()
         self._stopping = False
 
@@ -63,8 +64,10 @@ class Commands:
 
     def stop(self, *_signal) -> None:
         """End what runs, let it clean up, and end."""
-        self._stopping = True
-        running = tuple(self._running)
+        # One that is being started is known when its thread gives the lock back, and not before.
+        with self._lock:
+            self._stopping = True
+            running = tuple(self._running)
         for process in running:
             self._ask(process)
         for process in running:

@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,8 @@ class Runner:
     """Runs make targets and remembers those that run, to end them when it is itself told to end."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        # Stopping may come in the thread that has it.
+        self._lock = RLock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopping = False
         # The parts start make themselves; what this make was called with is not for them.
@@ -107,8 +108,11 @@ class Runner:
 
     def stop(self, *_signal) -> None:
         """End what runs, and its children; each part cleans up after itself."""
-        self._stopping = True
-        for process in tuple(self._running):
+        # One that is being started is known when its thread gives the lock back, and not before.
+        with self._lock:
+            self._stopping = True
+            running = tuple(self._running)
+        for process in running:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
         sys.exit(1)

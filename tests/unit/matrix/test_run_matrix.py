@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from dataclasses import replace
 import environments
 import pytest
 import run_matrix
+import running
 from cells import CONTROLLER, NEWEST, PLAY, TARGET, Cell
 from outcome import FAILED, OK, SKIPPED, Count
 from pythons import Absent, Interpreter
@@ -163,6 +165,26 @@ class TestCommands:
                 commands.stop(signal.SIGTERM)
             assert running.result() == "exit status 1"
         assert log.read_text().split() == ["up", "cleaned"]
+
+    def test_what_is_just_being_started_is_stopped_too(self, tmp_path, monkeypatch):
+        commands, log = Commands(tmp_path), tmp_path / "log"
+        start = subprocess.Popen
+
+        def start_and_be_late(*words, **options):
+            process = start(*words, **options)
+            time.sleep(0.5)
+            return process
+
+        monkeypatch.setattr(running.subprocess, "Popen", start_and_be_late)
+        with ThreadPoolExecutor() as pool:
+            done = pool.submit(commands.run, ["sh", "-c", "echo up; exec sleep 600"], os.environ, log, 10)
+            deadline = time.monotonic() + 10
+            while not (log.exists() and log.read_text()):
+                assert time.monotonic() < deadline, "it did not start"
+                time.sleep(0.01)
+            with pytest.raises(SystemExit):
+                commands.stop(signal.SIGTERM)
+            assert done.result() == f"exit status {-signal.SIGINT}"
 
     def test_nothing_starts_after_it_was_told_to_stop(self, tmp_path):
         commands = Commands(tmp_path)
