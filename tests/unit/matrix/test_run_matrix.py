@@ -137,6 +137,14 @@ class TestCommands:
     def run(self, tmp_path, *words, limit=20.0):
         return Commands(tmp_path).run(words, os.environ, tmp_path / "log", limit)
 
+    def stop_when_it_is_up(self, commands, log):
+        deadline = time.monotonic() + 10
+        while not (log.exists() and log.read_text()):
+            assert time.monotonic() < deadline, "it did not start"
+            time.sleep(0.01)
+        with pytest.raises(SystemExit):
+            commands.stop(signal.SIGTERM)
+
     def test_success_and_its_log(self, tmp_path):
         assert self.run(tmp_path, "sh", "-c", "echo out; echo err >&2; pwd") == ""
         assert (tmp_path / "log").read_text().split() == ["out", "err", str(tmp_path)]
@@ -156,14 +164,9 @@ class TestCommands:
         commands, log = Commands(tmp_path), tmp_path / "log"
         words = ["sh", "-c", "trap 'echo cleaned; exit 1' INT; echo up; while :; do sleep 0.02; done"]
         with ThreadPoolExecutor() as pool:
-            running = pool.submit(commands.run, words, os.environ, log)
-            deadline = time.monotonic() + 10
-            while not (log.exists() and log.read_text()):
-                assert time.monotonic() < deadline, "it did not start"
-                time.sleep(0.01)
-            with pytest.raises(SystemExit):
-                commands.stop(signal.SIGTERM)
-            assert running.result() == "exit status 1"
+            done = pool.submit(commands.run, words, os.environ, log)
+            self.stop_when_it_is_up(commands, log)
+            assert done.result() == "exit status 1"
         assert log.read_text().split() == ["up", "cleaned"]
 
     def test_what_is_just_being_started_is_stopped_too(self, tmp_path, monkeypatch):
@@ -178,12 +181,7 @@ class TestCommands:
         monkeypatch.setattr(running.subprocess, "Popen", start_and_be_late)
         with ThreadPoolExecutor() as pool:
             done = pool.submit(commands.run, ["sh", "-c", "echo up; exec sleep 600"], os.environ, log, 10)
-            deadline = time.monotonic() + 10
-            while not (log.exists() and log.read_text()):
-                assert time.monotonic() < deadline, "it did not start"
-                time.sleep(0.01)
-            with pytest.raises(SystemExit):
-                commands.stop(signal.SIGTERM)
+            self.stop_when_it_is_up(commands, log)
             assert done.result() == f"exit status {-signal.SIGINT}"
 
     def test_nothing_starts_after_it_was_told_to_stop(self, tmp_path):

@@ -299,7 +299,7 @@ class StopSequence:
             api_key=key,
             version=release.sglang_version if release is not None else "",
             tls=_tls_of(release, arguments),
-            podman=release is not None and (release.container or {}).get("engine") == PODMAN,
+            podman=release is not None and release.container.get("engine") == PODMAN,
         )
 
     def _way(self, running: Running) -> Way:
