@@ -36,9 +36,11 @@ description:
   - The task fails before it signals anybody if the processes of a selected GPU cannot be read, or if the driver wants a
     reboot or a drain.
   - Ending a process is not the end of the wait for its memory, so have M(inferops.sglang.gpu_wait_free) follow.
+  - Each signal and each service that is stopped is recorded on the host, see O(audit_path).
 extends_documentation_fragment:
   - inferops.sglang.gpu_selection
   - inferops.sglang.gpu_allow
+  - inferops.sglang.audit
 options:
   grace:
     description:
@@ -683,6 +685,8 @@ uninspected:
   description:
     - How many processes could not be looked into, so that their open devices are not known. V(0) as root, except for
       processes that are stuck in the driver.
+    - At least V(1) where C(/proc) does not show processes of others (mount option C(hidepid)), whose number nobody
+      knows.
   returned: when the driver could be asked
   type: int
   sample: 0
@@ -733,6 +737,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import bystanders, stoppable
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import AuditLog, audit_options
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import run as run_command
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.quick_exit import leave_quickly
@@ -748,9 +753,10 @@ REPORTED = Limits()
 class Task:
     """One run of the module: look, plan, act, look again."""
 
-    def __init__(self, module: AnsibleModule, session: Any, procfs: ProcFs) -> None:
+    def __init__(self, module: AnsibleModule, session: Any, procfs: ProcFs, audit: AuditLog) -> None:
         params = module.params
         self.module = module
+        self.audit = audit
         self.session = session
         self.procfs = procfs
         self.began = time.monotonic()
@@ -768,6 +774,7 @@ class Task:
             self.mps,
             clock=time.monotonic,
             sleep=time.sleep,
+            audit=audit,
         )
 
     def observe(self, targets: tuple[Target, ...]) -> Observer:
@@ -870,8 +877,8 @@ class Task:
         rows = reclaim_report.final_rows(done)
         if done.mps_stopped == "":
             self.mark_mps(rows, reclaim_report.STOPPED_SERVICE)
-        for suspicion in done.suspicions:
-            self.module.warn(suspicion)
+        for warning in [*done.suspicions, *self.audit.problems]:
+            self.module.warn(warning)
         after = self.reclaim.plan(done.after)
         result: dict[str, Any] = {
             "changed": done.changed,
@@ -926,10 +933,16 @@ class Task:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={**options.selection_spec(), **options.reclaim_spec(), **options.allow_spec()},
+        argument_spec={
+            **options.selection_spec(),
+            **options.reclaim_spec(),
+            **options.allow_spec(),
+            **audit_options(),
+        },
         supports_check_mode=True,
     )
     procfs = ProcFs()
+    audit = AuditLog.of_module(module)
     try:
         options.check_selection(module.params)
         options.check_reclaim(module.params)
@@ -938,10 +951,12 @@ def main() -> None:
             options.who_from(module.params, verb)
         options.rules_from(module.params)
         with open_session(module.params["nvml_timeout"], procfs, module.params["reader"]) as session:
-            Task(module, session, procfs).run()
+            Task(module, session, procfs, audit).run()
     except PynvmlMissing as exc:
         module.fail_json(msg=missing_required_lib(DISTRIBUTION), reason="pynvml_missing", exception=exc.trace)
     except GpuError as exc:
+        for warning in audit.problems:
+            module.warn(warning)
         module.fail_json(msg=str(exc), reason=exc.failure.code)
 
 

@@ -25,6 +25,9 @@ description:
     PID, start time and boot. It keeps nothing of Ansible's connection open and outlives it.
   - It gets C(PATH), C(HOME), C(USER), C(LOGNAME), C(SHELL), C(LANG), C(LANGUAGE), C(LC_*), C(TZ), C(TMPDIR) and
     C(LD_LIBRARY_PATH) of the module's own environment, and beyond that only what the release says.
+  - What the module does is recorded on the host, see O(audit_path).
+extends_documentation_fragment:
+  - inferops.sglang.audit
 options:
   instance:
     description:
@@ -520,6 +523,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.s
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.unmanaged import REFUSE, TAKE_OVER
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, ReleaseError, read_current
 from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import AuditLog, audit_options
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
 # How long a new process is watched for an immediate death, such as a missing module (seconds).
@@ -532,13 +536,16 @@ _ERRORS = (InstanceError, ReleaseError, RunningError, ServerProcessError, StartE
 class _Task:
     """One run of the module, and what became of the server so far."""
 
-    def __init__(self, module: AnsibleModule, paths: InstancePaths, procfs: ProcFs) -> None:
+    def __init__(self, module: AnsibleModule, paths: InstancePaths, procfs: ProcFs, audit: AuditLog) -> None:
         self.module = module
+        self.audit = audit
         self.params = module.params
         self.paths = paths
         self.procfs = procfs
         self.changed = False
         self.release = self._current()
+        if self.release is not None:
+            audit.hide(self.release.secrets())
         self.manager = self._manager()
         self.running = self._look()
         self.stale = self._stale()
@@ -596,7 +603,7 @@ class _Task:
     def _start(self) -> None:
         everywhere = find_all(self.paths, self.manager, self.release, self.procfs, commands.run)
         refuse_other_manager(self.paths.instance, everywhere[1:])
-        tools = StartTools(self.procfs, commands.run, _WATCHED, self.params["kill_timeout"])
+        tools = StartTools(self.procfs, commands.run, _WATCHED, self.params["kill_timeout"], audit=self.audit)
         act = not self.module.check_mode
         if self.manager == SYSTEMD:
             start = UnitStart(self.paths, self.release, self.params["enabled"], tools)
@@ -627,7 +634,8 @@ class _Task:
             unmanaged=params["unmanaged"],
             remove_leftovers=params["remove_leftovers"],
         )
-        sequence = StopSequence(self.paths, wish, release, StopTools(self.procfs, commands.run))
+        tools = StopTools(self.procfs, commands.run, audit=self.audit, instance=self.paths.instance)
+        sequence = StopSequence(self.paths, wish, release, tools)
         self.report = sequence.report
         try:
             sequence.run(not self.module.check_mode)
@@ -732,6 +740,7 @@ def main() -> None:
             "enabled": {"type": "bool", "default": True},
             "command": {"type": "list", "elements": "str"},
             "environment": {"type": "dict"},
+            **audit_options(),
         },
         supports_check_mode=True,
     )
@@ -739,12 +748,13 @@ def main() -> None:
     problem = _problem_with(params)
     if problem:
         module.fail_json(msg=problem)
+    audit = AuditLog.of_module(module)
     results: Dict[str, Any] = {}
     failure: Dict[str, Any] = {}
     try:
         folders = {name: params[name] for name in ("state_dir", "run_dir", "log_dir", "etc_dir")}
         paths = InstancePaths(params["instance"], **folders)
-        task = _Task(module, paths, ProcFs())
+        task = _Task(module, paths, ProcFs(), audit)
         try:
             task.act()
         finally:
@@ -754,6 +764,8 @@ def main() -> None:
     except OSError as error:
         where = error.filename or params["run_dir"]
         failure = {"msg": "%s: %s. Run as root, or give folders that may be written." % (where, error.strerror)}
+    for warning in audit.problems:
+        module.warn(warning)
     if failure:
         module.fail_json(**{**results, **failure})
     module.exit_json(**results)

@@ -20,10 +20,12 @@ description:
     own belong into drop-ins of the unit, which are left alone.
   - Brings patched files into the installed SGLang, and takes them out with the first release that has none, unless
     another server of the host wants them. See O(patches).
+  - What is written is recorded on the host, see O(audit_path).
   - Starts and stops nothing. A unit that was rewritten needs C(daemon_reload) of M(ansible.builtin.systemd_service).
   - Each file is replaced whole or not at all. A task that was killed half-way is finished by the next one.
 extends_documentation_fragment:
   - inferops.sglang.sglang_instance
+  - inferops.sglang.audit
 options:
   state:
     description:
@@ -439,6 +441,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.st
     plan_proven,
     plan_restored,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import AuditLog, audit_options
 
 # Seconds to wait for another task that writes releases on this host.
 _LOCK_TIMEOUT = 60.0
@@ -473,6 +476,7 @@ def argument_spec() -> Dict[str, Dict[str, Any]]:
         proof={"type": "dict", "default": {}},
         keep={"type": "int", "default": 10},
         replace_foreign={"type": "bool", "default": False},
+        **audit_options(),
     )
 
 
@@ -607,7 +611,7 @@ def _before(paths: InstancePaths) -> Optional[Release]:
         return None
 
 
-def run(module: AnsibleModule) -> Dict[str, Any]:
+def run(module: AnsibleModule, audit: AuditLog) -> Dict[str, Any]:
     """Plan, write outside check mode, and tell what is so now.  Raises ReleaseError, InstanceError, OSError."""
     params = module.params
     check_numbers(params)
@@ -617,13 +621,13 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     if params["state"] == "inspected":
         return inspect(paths)
     if module.check_mode:
-        return deploy(module, paths)
+        return deploy(module, paths, audit)
     # Patches are common to all instances: two tasks must not decide upon the same files at once.
     with locked(Path(params["state_dir"]), _LOCK_TIMEOUT):
-        return deploy(module, paths)
+        return deploy(module, paths, audit)
 
 
-def deploy(module: AnsibleModule, paths: InstancePaths) -> Dict[str, Any]:
+def deploy(module: AnsibleModule, paths: InstancePaths, audit: AuditLog) -> Dict[str, Any]:
     """Make the releases as they shall be.  Raises ReleaseError, OSError."""
     plan = make_plan(module.params, paths, datetime.now(timezone.utc))
     # What the release holds may be secret too, when it was not given to this run.
@@ -650,7 +654,7 @@ def deploy(module: AnsibleModule, paths: InstancePaths) -> Dict[str, Any]:
     if module._diff and plan.changes:
         result["diff"] = difference(plan, paths, _before(paths))
     if not module.check_mode:
-        apply(plan, paths)
+        apply(plan, paths, audit, module.params["state"])
     return result
 
 
@@ -684,8 +688,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     settle_hidden_values(module.no_log_values, module.params["environment"], module.params["secret_args"])
+    audit = AuditLog.of_module(module)
     try:
-        result = run(module)
+        try:
+            result = run(module, audit)
+        finally:
+            for warning in audit.problems:
+                module.warn(warning)
     except (ReleaseError, InstanceError, PatchError, ContainerError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:

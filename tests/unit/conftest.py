@@ -12,6 +12,9 @@ from unittest import mock
 
 import pytest
 from ansible.module_utils import basic
+from ansible.module_utils.common import warnings
+
+from ansible_collections.inferops.sglang.plugins.module_utils.system import audit
 
 
 @contextlib.contextmanager
@@ -26,6 +29,13 @@ def _arguments(args):
     else:
         with patch_module_args(args):
             yield
+
+
+def _recording_in(folder):
+    """Let the audit log be there, and the journal nowhere: those of this machine are nobody's business."""
+    return mock.patch.multiple(
+        audit, DEFAULT_PATH=str(folder / "audit.jsonl"), JOURNAL_SOCKET=str(folder / "journal.socket")
+    )
 
 
 @contextlib.contextmanager
@@ -61,7 +71,7 @@ def childless():
 
 
 @pytest.fixture
-def run_module(capfd, tmp_path):
+def run_module(capfd, tmp_path, tmp_path_factory):
     """Run a module's real main(); the call returns (exit status, result as a dict)."""
 
     def run(module, args, check=False, diff=False):
@@ -72,7 +82,10 @@ def run_module(capfd, tmp_path):
             "_ansible_diff": diff,
         }
         capfd.readouterr()
-        with _on_a_host(), _arguments({**args, **internal}):
+        # A module has a process of its own, without the warnings of the one before.
+        getattr(warnings, "_global_warnings", {}).clear()
+        recording = _recording_in(tmp_path_factory.getbasetemp() / "audit")
+        with recording, _on_a_host(), _arguments({**args, **internal}):
             with pytest.raises(SystemExit) as stop:
                 module.main()
         out, _err = capfd.readouterr()

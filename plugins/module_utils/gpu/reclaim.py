@@ -24,7 +24,15 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer impor
     Observer,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import END, UNRESOLVED, Plan, Rules, plan_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reclaim_audit import (
+    holder_target,
+    service_evidence,
+    service_outcome,
+    service_target,
+    witness_of,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.services import Key, key_of
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import NO_AUDIT, STOP, AuditLog
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import NewChild, living, new_children
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Stopped, Supervisor
@@ -129,6 +137,7 @@ class Reclaim:
         mps: MpsControl,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        audit: AuditLog = NO_AUDIT,
     ) -> None:
         self._observer = observer
         self._rules = rules
@@ -138,6 +147,7 @@ class Reclaim:
         self._mps = mps
         self._clock = clock
         self._sleep = sleep
+        self._audit = audit
         self._mps_clients: Optional[Dict[int, int]] = None
 
     def plan(self, look: Look) -> Plan:
@@ -178,7 +188,7 @@ class Reclaim:
                 tuple(sorted(done.plan.decisions + current.decisions, key=lambda decision: decision.holder.pid))
             )
         if daemons:
-            done.mps_stopped = self._mps.quit(min(_MPS_TIMEOUT, self._settings.service_timeout), daemons)
+            done.mps_stopped = self._quit_mps(daemons)
             done.mps_servers = frozenset(holder.pid for holder in _mps_servers(plan))
             self._settle(done)
         self._find_respawned(keepers, parents, done)
@@ -214,7 +224,12 @@ class Reclaim:
 
     def _stop_services(self, plan: Plan, services: Dict[int, Supervisor], done: Done) -> None:
         for supervisor in {key_of(s): s for s in services.values()}.values():
-            done.stopped[key_of(supervisor)] = self._supervisors.stop(supervisor, self._settings.service_timeout)
+            run_by_it = [h for h in plan.targets if h.pid in services and key_of(services[h.pid]) == key_of(supervisor)]
+            evidence = service_evidence(supervisor, run_by_it)
+            with self._audit.event(STOP, service_target(supervisor), evidence) as event:
+                stopped = self._supervisors.stop(supervisor, self._settings.service_timeout)
+                event.outcome, event.detail = service_outcome(stopped), stopped.message
+            done.stopped[key_of(supervisor)] = stopped
         for holder in plan.targets:
             identity = holder.process.identity if holder.process is not None else None
             if holder.pid in services and identity is not None and not self._procfs.alive(identity):
@@ -236,7 +251,16 @@ class Reclaim:
             self._settings.grace,
             self._settings.kill_timeout,
             procfs=self._procfs,
+            witness=witness_of(self._audit, plan.decisions),
         )
+
+    def _quit_mps(self, daemons: FrozenSet[int]) -> str:
+        """Shut control daemons of MPS down; why that failed, "" where it did not."""
+        evidence = {"why": "stop_mps", "daemons": sorted(daemons)}
+        with self._audit.event(STOP, {"service": "MPS"}, evidence) as event:
+            problem = self._mps.quit(min(_MPS_TIMEOUT, self._settings.service_timeout), daemons)
+            event.outcome, event.detail = ("failed" if problem else "stopped"), problem
+        return problem
 
     def _end_mps_clients(self, targets: Iterable[Holder], done: Done) -> None:
         """Have the MPS server end the work of its clients: one that dies in the middle can hang the server."""
@@ -246,7 +270,11 @@ class Reclaim:
         clients = self.mps_clients()
         for holder in suspects:
             if holder.pid in clients:
-                done.mps_clients[holder.pid] = self._mps.terminate(holder.pid, _MPS_TIMEOUT)
+                evidence = {"why": "its work is ended before it is signalled", "mps_server": clients[holder.pid]}
+                with self._audit.event(STOP, holder_target(holder), evidence) as event:
+                    problem = self._mps.terminate(holder.pid, _MPS_TIMEOUT)
+                    event.outcome, event.detail = ("failed" if problem else "stopped"), problem
+                done.mps_clients[holder.pid] = problem
 
     def _settle(self, done: Done) -> None:
         """Look until the driver lists nobody any more that has ended, or somebody is found who keeps its GPU."""

@@ -15,7 +15,7 @@ import select
 import signal
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcFs
 
@@ -42,6 +42,26 @@ class Outcome:
     seconds: float
     state: str = ""
     error: str = ""
+
+
+class Witness(Protocol):
+    """Is told what is done to processes, as it is done."""
+
+    def sending(self, identity: ProcessIdentity, name: str) -> None:
+        """A process is about to be sent a signal, which is named."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """What became of a process, also of one that got no signal."""
+
+
+class _Nobody:
+    """A witness that does not care."""
+
+    def sending(self, identity: ProcessIdentity, name: str) -> None:
+        pass
+
+    def ended(self, outcome: Outcome) -> None:
+        pass
 
 
 class Handle:
@@ -149,32 +169,41 @@ def end_processes(
     signaller: Optional[Signaller] = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    witness: Optional[Witness] = None,
 ) -> List[Outcome]:
     """End all targets together and return one Outcome for each, in the order given.
 
     SIGTERM to all, up to `grace` seconds for them to end, SIGKILL to the rest, up to `kill_timeout`
     seconds more.  grace 0 goes straight to SIGKILL.  Never takes longer than the two together, also
     when a process sits in an uninterruptible wait in the driver.  One that may not be signalled
-    (another user's, without root) survives with its error.
+    (another user's, without root) survives with its error.  The witness hears of each signal before it is
+    sent, and of each end as soon as it is known.
     """
     signaller = signaller or Signaller(procfs)
+    witness = witness or _Nobody()
     began = clock()
     outcomes: Dict[ProcessIdentity, Outcome] = {}
     pending: Dict[ProcessIdentity, _Pending] = {}
+
+    def settle(outcome: Outcome) -> None:
+        outcomes[outcome.identity] = outcome
+        witness.ended(outcome)
+
     try:
         for identity in targets:
             if identity in pending or identity in outcomes:
                 continue
             handle = signaller.open(identity)
             if handle is None:
-                outcomes[identity] = Outcome(identity, "vanished", (), 0.0)
+                settle(Outcome(identity, "vanished", (), 0.0))
             else:
                 pending[identity] = _Pending(handle)
 
         rounds = [(signal.SIGTERM, grace, "terminated")] if grace > 0 else []
         rounds.append((signal.SIGKILL, kill_timeout, "killed"))
         for number, seconds, verb in rounds:
-            for item in pending.values():
+            for identity, item in pending.items():
+                witness.sending(identity, number.name)
                 try:
                     reached = item.handle.send(number)
                 except PermissionError as exc:
@@ -190,17 +219,19 @@ def end_processes(
                 # It ended between the two rounds: the last signal that reached it did it.
                 if item.signals and item.signals[-1] != number.name:
                     action = "terminated"
-                outcomes[identity] = Outcome(identity, action, tuple(item.signals), ended_at - began)
+                settle(Outcome(identity, action, tuple(item.signals), ended_at - began))
 
         for identity, item in pending.items():
             alive = procfs.alive(identity)
-            outcomes[identity] = Outcome(
-                identity,
-                "survived" if alive else "vanished",
-                tuple(item.signals),
-                clock() - began,
-                state=procfs.state(identity) if alive else "",
-                error=item.error if alive else "",
+            settle(
+                Outcome(
+                    identity,
+                    "survived" if alive else "vanished",
+                    tuple(item.signals),
+                    clock() - began,
+                    state=procfs.state(identity) if alive else "",
+                    error=item.error if alive else "",
+                )
             )
     finally:
         for item in pending.values():

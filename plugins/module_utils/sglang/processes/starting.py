@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang import log_tail
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder, remove_file
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import PROCESS, SYSTEMD, InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers import unit_control
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.unit_state import (
     UnitError,
@@ -30,11 +30,20 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.r
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.server_process import Launch, PidRecord
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import secrets_of
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import (
+    CONFIGURATION,
+    NO_AUDIT,
+    START,
+    AuditLog,
+    Event,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner, name_processes
 
 _NOT_STARTED_AT_BOOT = frozenset(["disabled"])
 _MASKED = "masked"
+# The outcome of a start in the audit log: it was executed and did not die at once.
+STARTED = "started"
 
 
 class StartError(Exception):
@@ -55,6 +64,7 @@ class Tools:
     kill_timeout: float
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    audit: AuditLog = NO_AUDIT
 
 
 def refuse_left_over(instance: str, running: Running) -> None:
@@ -132,16 +142,19 @@ class ProcessStart:
         environment.update(self._paths.markers)
         server_process.check_launch(launch, environment)
         if act:
-            self._start(environment, account)
+            self._have_no_unit_started_at_boot()
+            target = {"instance": self._paths.instance, "release": self._release_id, "user": launch.user}
+            with self._tools.audit.event(START, target, {"manager": PROCESS}) as event:
+                self._start(environment, account, event)
         return True
 
-    def _start(self, environment: Mapping[str, str], account: Any) -> None:
+    def _start(self, environment: Mapping[str, str], account: Any, event: Event) -> None:
         paths, tools = self._paths, self._tools
-        self._have_no_unit_started_at_boot()
         make_folder(paths.log_file.parent)
         server_process.rotate_log(paths.log_file)
         child = server_process.spawn(self._launch, environment, account, paths.log_file)
         identity = tools.procfs.identity(child.pid)
+        event.target.update(pid=child.pid, start_ticks=identity.start_time if identity else 0)
         record = PidRecord(
             pid=child.pid,
             # The child is not waited for yet, so that it is in /proc even if it is dead.
@@ -157,6 +170,7 @@ class ProcessStart:
             raise
         status = server_process.died_within(child, tools.watched, tools.clock, tools.sleep)
         if status is None:
+            event.outcome = STARTED
             return
         # What it may have left in its session would be found by nobody later.
         self._end(record)
@@ -175,7 +189,14 @@ class ProcessStart:
         """Kill a server that was just started, with everything below it and in its session."""
         procfs, run = self._tools.procfs, self._tools.run
         claim = Claim(roots=(record.identity,), session=record.pid, session_since=record.start_ticks)
-        tools = stopping.Tools(procfs, run, self._tools.clock, self._tools.sleep)
+        tools = stopping.Tools(
+            procfs,
+            run,
+            self._tools.clock,
+            self._tools.sleep,
+            audit=self._tools.audit,
+            instance=self._paths.instance,
+        )
         limits = stopping.Limits(0, self._tools.kill_timeout)
         stopping.stop(None, stopping.BySignal(tools), Ownership(claim, procfs).members, limits, tools)
 
@@ -190,7 +211,9 @@ class ProcessStart:
             return  # where no systemd answers, none starts it
         try:
             if enabled:
-                unit_control.disable(name, run)
+                why = {"why": "a process of its own is started instead", "enabled": False}
+                with self._tools.audit.event(CONFIGURATION, {"unit": name}, why):
+                    unit_control.disable(name, run)
         except UnitError as error:
             raise StartError(
                 "%s was not started, because its unit would be started beside it with the next boot: %s. Remove %s."
@@ -233,14 +256,11 @@ class UnitStart:
         state = read_unit(name, run)
         if not state.exists:
             raise StartError(_unusable(state))
-        watcher = UnitProcess(name, run, self.tools.procfs)
-        if state.active == "failed":
-            unit_control.forget_failures(name, run)
-        try:
-            unit_control.start(name, run)
-        except UnitError as error:
-            raise self._failure(watcher, str(error)) from None
-        self._watch(watcher)
+        release_id = self.release.id if self.release is not None else ""
+        target = {"instance": self.paths.instance, "unit": name, "release": release_id}
+        with self.tools.audit.event(START, target, {"manager": SYSTEMD}) as event:
+            self._start(UnitProcess(name, run, self.tools.procfs), state)
+            event.outcome = STARTED
         try:
             self._enable(read_unit(name, run), act)
         except UnitError as error:
@@ -250,6 +270,16 @@ class UnitStart:
                 changed=True,
             ) from None
         return True
+
+    def _start(self, watcher: UnitProcess, state: UnitState) -> None:
+        name, run = self.paths.unit_name, self.tools.run
+        if state.active == "failed":
+            unit_control.forget_failures(name, run)
+        try:
+            unit_control.start(name, run)
+        except UnitError as error:
+            raise self._failure(watcher, str(error)) from None
+        self._watch(watcher)
 
     def _refuse_older(self, running: Running) -> None:
         """A unit that runs an older release would be taken for the current one."""
@@ -263,7 +293,9 @@ class UnitStart:
         if not self.enabled or state.file_state not in _NOT_STARTED_AT_BOOT:
             return False
         if act:
-            unit_control.enable(self.paths.unit_name, self.tools.run)
+            why = {"why": "the option enabled", "enabled": True}
+            with self.tools.audit.event(CONFIGURATION, {"unit": self.paths.unit_name}, why):
+                unit_control.enable(self.paths.unit_name, self.tools.run)
         return True
 
     def _watch(self, watcher: UnitProcess) -> None:

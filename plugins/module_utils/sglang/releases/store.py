@@ -9,12 +9,13 @@ be killed between any two steps: every plan is made from what lies there, so the
 from __future__ import annotations
 
 import functools
+import hashlib
 import secrets
 import shutil
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Callable, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import note_switch
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import (
@@ -63,6 +64,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.pr
     proof_file,
     read_proof,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import CONFIGURATION, NO_AUDIT, AuditLog
 
 # The last proven release and the one before it, which `previous` means.
 _LEAST_PROVEN = 2
@@ -248,10 +250,41 @@ def _left_behind(release: Release, paths: InstancePaths) -> List[Path]:
     return [path for item in written for path in leftovers(item)]
 
 
-def apply(plan: Plan, paths: InstancePaths) -> None:
-    """Do what was planned.  Raises OSError."""
-    for step in steps(plan, paths):
-        step()
+def apply(plan: Plan, paths: InstancePaths, audit: AuditLog = NO_AUDIT, why: str = "") -> None:
+    """Do what was planned, and record it.  Raises OSError."""
+    todo = steps(plan, paths)
+    if not todo:
+        return
+    target = {"instance": paths.instance, "release": plan.release.id, "state_dir": paths.state_dir}
+    with audit.event(CONFIGURATION, target, recorded(plan, paths, why)) as event:
+        for step in todo:
+            step()
+        event.outcome = "written"
+
+
+def recorded(plan: Plan, paths: InstancePaths, why: str) -> Dict[str, Any]:
+    """A plan for the audit log; what is not changed is left out.  Contents may be secret: they are not in it."""
+    folder = paths.release_dir(plan.release.id)
+    written = [*plan.contents, *plan.files]
+    found: Dict[str, Any] = {
+        "why": why,
+        "manager": plan.release.manager,
+        "previous": linked_id(paths.current_link) if plan.current else None,
+        "current": plan.current,
+        "last_good": plan.last_good,
+        "files": [str(folder / FILE_NAME)] * plan.new + [str(item.path) for item in written],
+        "patched": [
+            {
+                "path": str(change.path),
+                "restored": not change.forward,
+                "sha256": hashlib.sha256(change.after).hexdigest(),
+            }
+            for change in plan.patches.files
+        ],
+        "proof": plan.proof is not None,
+        "removed": [str(path) for path in [*plan.obsolete, *plan.remove]],
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def steps(plan: Plan, paths: InstancePaths) -> List[Callable[[], None]]:

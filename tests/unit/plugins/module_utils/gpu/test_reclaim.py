@@ -12,6 +12,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import EVERYTHING, KNOWN, NOTHING, Look
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.plan import Rules
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reclaim import Reclaim, Settings
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import NO_AUDIT, AuditLog
 from ansible_collections.inferops.sglang.plugins.module_utils.system.respawn import NewChild
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Stopped, Supervisor
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
@@ -22,6 +23,7 @@ from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fak
     process,
     reading,
 )
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
 HUNG = Failure("hung", "No answer", "Wait", False)
 LOST = Failure("lost", "Gone", "Reset", True)
@@ -103,12 +105,14 @@ class Host:
         return ""
 
     # -- ending
-    def end(self, identities, grace, kill_timeout, procfs):
+    def end(self, identities, grace, kill_timeout, procfs, witness):
         outcomes = []
         for identity in identities:
+            witness.sending(identity, "SIGTERM")
             self.signalled.append(identity.pid)
             survived = identity.pid in self.stubborn
             outcomes.append(Outcome(identity, "survived" if survived else "terminated", ("SIGTERM",), 0.1))
+            witness.ended(outcomes[-1])
         self.remove([i.pid for i in identities if i.pid not in self.stubborn])
         self.on_end([i.pid for i in identities])
         return outcomes
@@ -119,7 +123,7 @@ class Host:
         self.holders += [self.stays_listed[pid] for pid in pids if pid in self.stays_listed]
 
 
-def run(host, monkeypatch, stop_services=False, **settings):
+def run(host, monkeypatch, stop_services=False, audit=NO_AUDIT, **settings):
     monkeypatch.setattr(reclaim, "end_processes", host.end)
     monkeypatch.setattr(reclaim, "living", lambda _procfs, parents: {pid for pid in parents if host.parents_live})
     monkeypatch.setattr(
@@ -128,7 +132,7 @@ def run(host, monkeypatch, stop_services=False, **settings):
         lambda _procfs, parents, known, since: host.new_children if host.clock.now >= host.forks_at else [],
     )
     times = Settings(**{"grace": 1.0, "kill_timeout": 5.0, "service_timeout": 9.0, **settings})
-    task = Reclaim(host, Rules(), times, host, host, host, host.clock.monotonic, host.clock.sleep)
+    task = Reclaim(host, Rules(), times, host, host, host, host.clock.monotonic, host.clock.sleep, audit)
     before = host.look(EVERYTHING)
     plan = task.plan(before)
     keepers = task.supervisors_of(plan)
@@ -372,3 +376,65 @@ def test_a_parent_gets_a_moment_to_fork_again(monkeypatch, forks_after, parents_
     done, took = run(host, monkeypatch)
     assert len(done.respawned) == respawned
     assert took == pytest.approx(seconds, abs=0.03)
+
+
+# -- what is recorded
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """Run with an audit log: its events as (action, target, outcome), the ones that are begun left out."""
+
+    def run_it(host, **options):
+        path = tmp_path / "audit.jsonl"
+        run(host, monkeypatch, audit=AuditLog(str(path), journal="/none"), **options)
+        rows = recorded(path)
+        begun = {row["id"] for row in rows if row["outcome"] == "begun"}
+        ends = [row for row in rows if row["outcome"] != "begun"]
+        assert begun == {row["id"] for row in ends}
+        return ends
+
+    return run_it
+
+
+def test_each_signal_is_recorded_with_its_evidence(told):
+    host = Host(holder(5, unit="llm.service"), holder(6))
+    host.stubborn = {6}
+    first, second = told(host)
+    assert (first["action"], first["outcome"], second["outcome"]) == ("signal", "terminated", "survived")
+    assert {"pid": 5, "unit": "llm.service", "start_ticks": 5005}.items() <= first["target"].items()
+    assert first["evidence"]["why"] == "listed by the driver"
+    assert first["evidence"]["gpus"] == list(host.holders[0].gpus)
+    assert first["evidence"]["found"] == list(host.holders[0].evidence)
+
+
+def test_a_service_that_is_stopped_is_recorded_with_those_whom_it_runs(told):
+    host = Host(holder(5, unit="llm.service"), holder(6, unit="llm.service"), holder(7))
+    stop, signal = told(host, stop_services=True)
+    assert (stop["action"], stop["outcome"], stop["detail"]) == ("stop", "stopped", "it is stopped")
+    assert stop["target"]["service"] == UNIT.label
+    assert stop["target"]["command"] == ["systemctl", "stop", "llm.service"]
+    assert (stop["evidence"]["pids"], stop["evidence"]["policy"]) == ([5, 6], "Restart=always")
+    assert signal["target"]["pid"] == 7
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Stopped(False, "not within 9 s", 9.0), "failed"),
+        (Stopped(False, "some are left", 9.0, inactive=True, left=(5,)), "survived"),
+    ],
+)
+def test_a_service_that_does_not_stop_is_recorded_so(told, answer, outcome):
+    host = Host(holder(5, unit="llm.service"))
+    host.stopped["llm.service"] = answer
+    assert (told(host, stop_services=True)[0]["outcome"], answer.ok) == (outcome, False)
+
+
+def test_what_is_done_through_mps_is_recorded(told):
+    host = Host(holder(5, evidence=("nvml_mps",)))
+    host.clients_of_mps = {5: 50}
+    client, signal, mps = told(host, stop_mps=True)
+    assert (client["action"], client["target"]["pid"], client["evidence"]["mps_server"]) == ("stop", 5, 50)
+    assert signal["action"] == "signal"
+    assert (mps["target"], mps["evidence"]["daemons"], mps["outcome"]) == ({"service": "MPS"}, [40], "stopped")

@@ -21,9 +21,14 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.s
     refuse_other_manager,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import NO_AUDIT, AuditLog
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import Listener, ProcFs
-from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeClock, FakeProc
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import (
+    FakeClock,
+    FakeProc,
+    recorded,
+)
 
 UNIT = "sglang-main.service"
 GROUP = "/system.slice/" + UNIT
@@ -78,9 +83,9 @@ def paths(tmp_path):
     return InstancePaths("main", state_dir=str(tmp_path / "lib"), run_dir=str(tmp_path))
 
 
-def start(systemd, proc, paths, act=True, enabled=True):
+def start(systemd, proc, paths, act=True, enabled=True, audit=NO_AUDIT):
     clock = FakeClock()
-    tools = Tools(proc.procfs, systemd, 0.3, 5.0, clock, clock.sleep)
+    tools = Tools(proc.procfs, systemd, 0.3, 5.0, clock, clock.sleep, audit)
     running = find_running(paths, "systemd", proc.procfs, systemd)
     return UnitStart(paths, RELEASE, enabled, tools).run(running, act)
 
@@ -212,6 +217,27 @@ def test_systemd_that_does_not_answer(proc, paths):
     running = Running("systemd", unit=UNIT)
     with pytest.raises(UnitError, match=r"daemon-reload failed: it did not answer in time"):
         UnitStart(paths, None, True, Tools(proc.procfs, run, 0.3, 5.0, clock, clock.sleep)).run(running, True)
+
+
+def test_a_start_and_a_unit_that_is_enabled_are_recorded(proc, paths, tmp_path):
+    systemd = Systemd()
+    proc.add(10, cgroup="0::" + GROUP)
+    proc.procfs.pids = lambda: [1]
+    start(systemd, proc, paths, audit=AuditLog(str(tmp_path / "audit.jsonl"), journal="/none"))
+    rows = [row for row in recorded(tmp_path / "audit.jsonl") if row["outcome"] != "begun"]
+    assert [(row["action"], row["outcome"]) for row in rows] == [("start", "started"), ("configuration", "done")]
+    assert rows[0]["target"] == {"instance": "main", "unit": UNIT, "release": RELEASE.id}
+    assert (rows[1]["target"], rows[1]["evidence"]["enabled"]) == ({"unit": UNIT}, True)
+
+
+def test_a_start_that_fails_is_recorded_with_the_reason(proc, paths, tmp_path):
+    systemd = Systemd()
+    systemd.after_start, systemd.start = {}, Completed(1, err="Job for x failed because of resources.")
+    with pytest.raises(StartError):
+        start(systemd, proc, paths, audit=AuditLog(str(tmp_path / "audit.jsonl"), journal="/none"))
+    begun, failed = recorded(tmp_path / "audit.jsonl")
+    assert (begun["outcome"], failed["outcome"]) == ("begun", "failed")
+    assert "failed because of resources" in failed["detail"]
 
 
 # -- a process of its own, beside the unit of an earlier release

@@ -14,10 +14,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.s
     describe_survivor,
     stop,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import NO_AUDIT, AuditLog
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
-from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeClock
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeClock, recorded
 
 UNIT = "sglang-main.service"
 LIMITS = Limits(grace=10.0, kill_timeout=5.0)
@@ -48,6 +49,7 @@ class World:
         self.told = None
         self.calls = []
         self.signalled = []
+        self.audit = NO_AUDIT
 
     # /proc
 
@@ -90,11 +92,15 @@ class World:
             return Completed(0, "".join("%s=%s\n" % item for item in values.items()))
         return Completed(0)
 
+    def read(self, pid):
+        return {item.pid: item for item in (MAIN, WORKER, LATE)}[pid]
+
     # signals
 
-    def end(self, targets, grace, kill_timeout, procfs, clock, sleep):
+    def end(self, targets, grace, kill_timeout, procfs, clock, sleep, witness):
         found = []
         for target in targets:
+            witness.sending(target, "SIGKILL")
             self.signalled.append((target.pid, grace))
             if target in self.refused:
                 found.append(Outcome(target, "survived", (), 0.0, "S", "SIGTERM: Operation not permitted"))
@@ -103,11 +109,12 @@ class World:
             else:
                 self.alive_now.discard(target)
                 found.append(Outcome(target, "killed", ("SIGKILL",), 0.1))
+            witness.ended(found[-1])
         return found
 
     @property
     def tools(self):
-        return Tools(self, self.run, self.clock, self.clock.sleep, self.end)
+        return Tools(self, self.run, self.clock, self.clock.sleep, self.end, self.audit, "main")
 
     def members(self):
         return [
@@ -239,3 +246,35 @@ def test_nothing_to_end_needs_no_main_process():
     world.alive_now = set()
     stopped = stop(None, BySignal(world.tools), world.members, LIMITS, world.tools)
     assert (stopped.ended, stopped.main.problem) == ([], "")
+
+
+# -- what is recorded
+
+
+def test_signals_to_a_unit_and_to_what_is_left_of_it_are_recorded(tmp_path):
+    world = World(ends_at=None)
+    world.audit = AuditLog(str(tmp_path / "audit.jsonl"), journal="/none")
+    real = world.run
+
+    def kill_takes_the_main_process_alone(argv, *others):
+        if "kill" in argv:
+            world.immortal.add(WORKER.identity)
+        done = real(argv, *others)
+        world.immortal.discard(WORKER.identity)
+        return done
+
+    world.run = kill_takes_the_main_process_alone
+    by_unit(world)
+    rows = [row for row in recorded(tmp_path / "audit.jsonl") if row["outcome"] != "begun"]
+    unit, worker = rows
+    assert (unit["action"], unit["outcome"], unit["target"]) == ("signal", "sent", {"unit": UNIT, "instance": "main"})
+    assert unit["evidence"] == {"why": "it did not stop within 10 s"}
+    assert (worker["target"]["pid"], worker["target"]["instance"], worker["outcome"]) == (11, "main", "killed")
+    assert worker["evidence"] == {"found": "unit"}
+
+
+def test_a_main_process_is_recorded_as_such(tmp_path):
+    world = World()
+    world.audit = AuditLog(str(tmp_path / "audit.jsonl"), journal="/none")
+    BySignal(world.tools).end(MAIN, LIMITS)
+    assert [row["evidence"] for row in recorded(tmp_path / "audit.jsonl")] == [{"found": "main"}] * 2
