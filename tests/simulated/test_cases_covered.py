@@ -69,6 +69,7 @@ CASES = {
     65: "a kernel module that keeps a GPU from its reset",
     66: "a reset that a virtual machine does not support",
     67: "a reset that fails twice",
+    68: "a fabric manager restarted without a reset",
     69: "the DCGM exporter as holder",
     70: "clients of an MPS server",
     71: "the persistence daemon as holder",
@@ -90,9 +91,6 @@ ELSEWHERE = {
 # Rows that are not the GPU engine's, and that nothing in the collection does yet: why.
 NOT_IN_THE_GPU_ENGINE = {
     7: "stale segments in /dev/shm are the business of starting SGLang",
-    65: "resetting a GPU is gpu_reset's",
-    66: "resetting a GPU is gpu_reset's",
-    67: "resetting a GPU is gpu_reset's",
     76: "stale segments in /dev/shm are the business of starting SGLang",
 }
 

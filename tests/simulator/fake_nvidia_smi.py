@@ -14,6 +14,21 @@ one GPU by its index, or for every run with ``*``:
 ``smi cut * BYTES``                  end the answer after so many bytes
 ``smi say * TEXT``                   print a line before the answer
 
+It also resets GPUs (``--gpu-reset``, ``-r``, ``-r bus``, with ``-i ID[,ID...]``) and switches persistence mode (``-pm
+0|1 -i ID``). A reset is refused as the tool documents it: without root; in a guest; while anybody holds memory of the
+GPU or has its node open; in persistence mode; and where GPUs have to be reset together and some are not named. What
+makes it refuse or fail besides:
+
+``smi drm *``                        the module nvidia_drm holds every GPU
+``smi fabricmanager *``              the fabric manager runs, so that Ampere on NVSwitches is reset one by one
+``smi reset GPU|* [N] OUTCOME``      the reset of the GPU (only the first N of them): ``busy``, ``unsupported``, ``fail
+                                     [TEXT]``, ``hang SECONDS|forever``, ``raise ACTION`` (done, and the driver wants
+                                     this recovery action next), ``lost`` (done, and the GPU is gone)
+``smi pm GPU|* [N] fail``            its persistence mode cannot be changed
+
+A GPU that was reset wants no recovery action, uses no memory, and answers again. Each run that changes something is
+noted in ``$FAKEGPU_DIR/smi_calls``.
+
 ``install(FOLDER)`` makes an executable ``nvidia-smi`` there. Needs nvidia-ml-py, and the library in LD_LIBRARY_PATH.
 """
 
@@ -30,6 +45,9 @@ from xml.etree import ElementTree
 
 import fakegpu
 
+_GUEST = ("None", "Pass-Through", "VGPU", "Host VGPU", "Host VSGA")
+_FABRIC = ("N/A", "Not Started", "In Progress", "Completed")
+_GENERATIONS = ((100, "Blackwell"), (90, "Hopper"), (89, "Ada Lovelace"), (80, "Ampere"), (75, "Turing"), (70, "Volta"))
 _NO_COMMUNICATION = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 _RECOVERY_WORDS = ("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain", "Bus Reset")
 _MIB = 1 << 20
@@ -199,6 +217,8 @@ def _add_gpu(gpus: Gpus, log: ElementTree.Element, device: Any) -> ElementTree.E
     gpu = _add(log, "gpu")
     gpu.set("id", gpus.shown(lambda info: _text(info.busId), "nvmlDeviceGetPciInfo", device))
     _add(gpu, "product_name", gpus.shown(_text, "nvmlDeviceGetName", device))
+    _add(gpu, "product_architecture", gpus.shown(_generation, "nvmlDeviceGetCudaComputeCapability", device))
+    _add(gpu, "display_active", gpus.shown(_switch, "nvmlDeviceGetDisplayActive", device))
     _add(gpu, "persistence_mode", gpus.shown(_switch, "nvmlDeviceGetPersistenceMode", device))
     _add(gpu, "addressing_mode", _addressing(gpus, device))
     mode = _add(gpu, "mig_mode")
@@ -215,6 +235,8 @@ def _add_gpu(gpus: Gpus, log: ElementTree.Element, device: Any) -> ElementTree.E
         _add(part, "gpu_instance_id", gpus.shown(str, "nvmlDeviceGetGpuInstanceId", instance))
         _add(part, "compute_instance_id", gpus.shown(str, "nvmlDeviceGetComputeInstanceId", instance))
         _add_memory(gpus, part, instance)
+    guest = _add(gpu, "gpu_virtualization_mode")
+    _add(guest, "virtualization_mode", gpus.shown(_GUEST.__getitem__, "nvmlDeviceGetVirtualizationMode", device))
     _add(gpu, "serial", gpus.shown(_text, "nvmlDeviceGetSerial", device))
     _add(gpu, "uuid", gpus.shown(_text, "nvmlDeviceGetUUID", device))
     _add(gpu, "minor_number", gpus.shown(str, "nvmlDeviceGetMinorNumber", device))
@@ -222,6 +244,11 @@ def _add_gpu(gpus: Gpus, log: ElementTree.Element, device: Any) -> ElementTree.E
     _add_memory(gpus, gpu, device)
     _add_processes(gpus, gpu, device)
     return gpu
+
+
+def _generation(capability: Any) -> str:
+    number = capability[0] * 10 + capability[1]
+    return next((name for since, name in _GENERATIONS if number >= since), "Pascal")
 
 
 def _addressing(gpus: Gpus, device: Any) -> str:
@@ -290,7 +317,9 @@ def query(selection: str = "") -> None:
                 _quit(error.value, problem)
             print(problem, file=sys.stderr)
             continue
-        _change(_add_gpu(gpus, log, device), index)
+        gpu = _add_gpu(gpus, log, device)
+        _add(_add(gpu, "fabric"), "state", _FABRIC[int(_settings(index).get("fabric", 0))])
+        _change(gpu, index)
     heading = '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">\n'
     answer = heading.encode() + ElementTree.tostring(log) + b"\n"
     for size, *_rest in _rules("cut", "*"):
@@ -323,6 +352,168 @@ def versions() -> None:
     print("NVIDIA-SMI version  : {0}\nNVML version        : {1}\nDRIVER version      : {0}".format(driver, nvml))
 
 
+# --------------------------------------------------------------------------------------------------- changing
+
+
+class _Refused(Exception):
+    """Why one GPU is not reset: the words of nvidia-smi, and its exit status."""
+
+    def __init__(self, words: str, code: int = 255) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+def _note(words: Sequence[str]) -> None:
+    with open(str(fakegpu.folder() / "smi_calls"), "a") as calls:
+        calls.write(" ".join(words) + "\n")
+
+
+def _wishes(kind: str, index: int) -> Iterator[List[str]]:
+    """The outcomes that rules want for this run, each as its words; a rule with a number counts its runs."""
+    for number, words in enumerate(list(_rules(kind, index, "*"))):
+        text = " ".join(words).split()
+        if text and text[0].isdigit():
+            counter = fakegpu.folder() / "calls" / "smi.{}.{}.{}".format(kind, index, number)
+            done = int(counter.read_text()) if counter.exists() else 0
+            counter.write_text(str(done + 1))
+            if done >= int(text[0]):
+                continue
+            text = text[1:]
+        yield text
+
+
+def _peers(index: int) -> List[str]:
+    """The bus ids of the GPUs that have to be reset together with this one."""
+    settings = _settings(index)
+    ends = [end for end in settings.get("links", "").split(",") if end]
+    capability = int(settings.get("capability", 90))
+    if not ends or capability >= 90:
+        return []
+    if capability >= 80 and ("switch" not in ends or any(True for _rule in _rules("fabricmanager", "*"))):
+        return []
+    if "switch" in ends:
+        ends = [gpu["bus"] for gpu in _everybody() if "switch" in gpu.get("links", "").split(",")]
+    return sorted(end.lower() for end in ends if end != "down")
+
+
+def _everybody() -> List[Dict[str, str]]:
+    return [_settings(index) for index in range(64) if _settings(index)]
+
+
+def _in_use(index: int) -> bool:
+    """Whether anybody holds the GPU: with memory, by its open node, in persistence mode, or through the module."""
+    settings = _settings(index)
+    if settings.get("persistence") == "1" or any(True for _rule in _rules("drm", "*")):
+        return True
+    if any(row["gpu"] == index and not row["releasing"] for row in fakegpu.observe()):
+        return True
+    node = str(fakegpu.device_folder() / ("nvidia" + settings["minor"]))
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(str(file)) == node:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _reset_one(index: int, named: Sequence[str]) -> None:
+    """Reset one GPU. :raises _Refused: where it is not."""
+    settings = _settings(index)
+    if settings.get("virtualization", "0") in ("1", "2"):
+        raise _Refused("Not Supported", 3)
+    missing = [bus for bus in _peers(index) if bus not in named and bus != settings["bus"].lower()]
+    if missing:
+        raise _Refused("NVLink peers have to be reset by the same command: " + ", ".join(missing).upper())
+    if _in_use(index):
+        raise _Refused("In use by another client")
+    after: Dict[str, object] = {"recovery": 0, "base": 0}
+    gone = False
+    for outcome, *more in _wishes("reset", index):
+        if outcome == "busy":
+            raise _Refused("In use by another client")
+        if outcome == "unsupported":
+            raise _Refused("Not Supported", 3)
+        if outcome == "fail":
+            raise _Refused(" ".join(more) or "Unknown Error")
+        if outcome == "hang":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            time.sleep(3600.0 if more[0] == "forever" else float(more[0]))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+        if outcome == "raise":
+            after["recovery"] = more[0]
+        gone = gone or outcome == "lost"
+    _forget_faults(index)
+    fakegpu.set_gpu(index, **after)
+    if gone:
+        fakegpu.fail("nvmlDeviceGetHandleByIndex*", index, 15)
+
+
+def _forget_faults(index: int) -> None:
+    """What was wrong with the GPU is over, and nobody is listed any more."""
+    with fakegpu.edit() as lines:
+        lines[:] = [line for line in lines if not _is_fault(line.split(), str(index))]
+
+
+def _is_fault(words: Sequence[str], index: str) -> bool:
+    return (words[:1] == ["proc"] and words[1] == index) or (words[0] in ("fail", "hang") and words[2] == index)
+
+
+def reset(words: Sequence[str]) -> None:
+    """``--gpu-reset`` and ``-r``."""
+    _note(words)
+    words = list(words)
+    selection = ""
+    if "-i" in words:
+        position = words.index("-i")
+        selection = words[position + 1]
+        del words[position : position + 2]
+    if words not in (["--gpu-reset"], ["-r"], ["-r", "bus"]):
+        _quit(255, "ERROR: Option {} is not recognized.".format(" ".join(words)))
+    if os.geteuid():
+        _quit(4, "Unable to reset the GPUs: Insufficient Permissions")
+    gpus = Gpus()
+    wanted = _wanted(gpus, selection)
+    gpus.nvml.nvmlShutdown()
+    if not wanted:
+        _quit(6, "No devices were found")
+    named = [_settings(index)["bus"].lower() for index in wanted]
+    done, refused, code = [], [], 0
+    for index in wanted:
+        bus = _settings(index)["bus"]
+        try:
+            _reset_one(index, named)
+            done.append("GPU {} was successfully reset.".format(bus))
+        except _Refused as exc:
+            refused.append("  GPU {}: {}".format(bus, exc))
+            code = exc.code
+    if done:
+        print("\n".join(done))
+    if refused:
+        print("The following GPUs could not be reset:\n" + "\n".join(refused))
+    if any("In use" in line for line in refused):
+        print("\n{} device is used by a process, perhaps a daemon or another nvidia-smi.".format(len(refused)))
+    _quit(code, "" if refused else "All done.")
+
+
+def persistence(words: Sequence[str]) -> None:
+    """``-pm 0|1 -i ID``."""
+    _note(words)
+    mode, selection = words[1], words[3]
+    if os.geteuid():
+        _quit(4, "Unable to set persistence mode: Insufficient Permissions")
+    wanted = _wanted(Gpus(), selection)
+    if not wanted or mode not in ("0", "1"):
+        _quit(6, "No devices were found")
+    for index in wanted:
+        bus = _settings(index)["bus"]
+        if any(wish == ["fail"] for wish in _wishes("pm", index)):
+            _quit(255, "Unable to set persistence mode for GPU {}: Unknown Error".format(bus))
+        fakegpu.set_gpu(index, persistence=mode)
+        print("{} persistence mode for GPU {}.".format("Enabled" if mode == "1" else "Disabled", bus))
+    print("All done.")
+
+
 def main(arguments: Sequence[str]) -> None:
     words = list(arguments)
     try:
@@ -339,6 +530,10 @@ def main(arguments: Sequence[str]) -> None:
         query()
     elif words[:3] == ["-q", "-x", "-i"] and len(words) == 4:
         query(words[3])
+    elif words[:1] in (["--gpu-reset"], ["-r"]):
+        reset(words)
+    elif words[:1] == ["-pm"] and words[2:3] == ["-i"] and len(words) == 4:
+        persistence(words)
     else:
         _quit(255, "ERROR: Option {} is not recognized.".format(" ".join(words)))
 

@@ -110,5 +110,7 @@ def _answer(reader: GpuReader, request: Dict[str, Any]) -> Dict[str, Any]:
             return {"system": asdict(reader.open())}
         except Exception as exc:  # pylint: disable=broad-except
             return {"failure": asdict(nvml_errors.failure_of(exc, "starting NVML"))}
+    if request.get("traits"):
+        return {"traits": reader.traits(index)}
     question = reader.read if request["values"] else reader.identify
     return {"reading": wire.reading_to_dict(question(index))}

@@ -103,6 +103,17 @@ class GpuReader:
         except _Unreadable as exc:
             return GpuReading(index, failure=exc.failure)
 
+    def traits(self, index: int) -> Dict[str, Any]:
+        """What decides how a GPU may be reset, as `traits_from_dict` takes it.  Never raises."""
+        from ansible_collections.inferops.sglang.plugins.module_utils.gpu import reset_traits
+
+        try:
+            self._identity(index)
+        except _Unreadable:
+            return reset_traits.traits_to_dict(reset_traits.GpuTraits(index))
+        reader = reset_traits.TraitsReader(self._call, nvml_errors.nvml_code, self._pynvml)
+        return reset_traits.traits_to_dict(reader.read(index, self._handles[index]))
+
     def read(self, index: int) -> GpuReading:
         """Everything about one GPU now.  Never raises."""
         try:

@@ -9,7 +9,7 @@ anew.  A GPU whose query hangs is left alone for a while, so that it costs the o
 from __future__ import annotations
 
 import time
-from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, FrozenSet, List, Optional, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, wire
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
@@ -25,6 +25,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.session_memory
     Silences,
     count_changed,
 )
+
+if TYPE_CHECKING:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reset_traits import GpuTraits
 
 # Seconds that the end of the last child is waited for.  Its way out through the driver takes longer, and
 # nobody has to wait for it: it is killed, holds nothing but its own session, and init reaps it.
@@ -75,6 +78,24 @@ class NvmlSession:
         A GPU that hangs takes `timeout` seconds once, and nothing while it is left alone.
         """
         return tuple(self._query(index, values=True) for index in indices)
+
+    def traits(self, indices: Sequence[int]) -> Tuple[GpuTraits, ...]:
+        """What decides how these GPUs may be reset.  Never raises: what cannot be learnt stays unknown."""
+        from ansible_collections.inferops.sglang.plugins.module_utils.gpu import reset_traits
+
+        found = []
+        for index in indices:
+            traits = reset_traits.GpuTraits(index)
+            if self._silences.about(index) is None:
+                try:
+                    answer = self._running_child().ask({"index": index, "values": False, "traits": True}, self._timeout)
+                    traits = reset_traits.traits_from_dict(answer["traits"])
+                except (ChildHung, ChildDied):
+                    self._silenced(index, nvml_errors.hung("asking for the links of GPU %d" % index, self._timeout))
+                except GpuError:
+                    pass
+            found.append(traits)
+        return tuple(found)
 
     def close(self) -> None:
         """End the child, or abandon it; takes no time to speak of."""

@@ -95,6 +95,24 @@ def wait_spec() -> Spec:
     }
 
 
+def reset_spec() -> Spec:
+    """Options of gpu_reset alone."""
+    return {
+        "when": {"type": "str", "choices": ["needed", "always"], "default": "needed"},
+        "include_peers": {"type": "bool", "default": False},
+        "fabric_manager": {"type": "str", "choices": ["auto", "keep", "stop"], "default": "auto"},
+        "nvidia_drm": {"type": "str", "choices": ["auto", "refuse", "unload", "ignore"], "default": "auto"},
+        "in_guest": {"type": "bool", "default": False},
+        "stop_units": _strings(),
+        "keep_units": _strings(),
+        "service_timeout": {"type": "float", "default": 90.0},
+        "reset_timeout": {"type": "float", "default": 180.0},
+        "settle_timeout": {"type": "float", "default": 60.0},
+        "allocation_test": {"type": "str", "choices": ["auto", "required", "never"], "default": "auto"},
+        "allocation_timeout": {"type": "float", "default": 60.0},
+    }
+
+
 def mutually_exclusive() -> List[Sequence[str]]:
     """Options of `free_spec` that contradict each other."""
     return [("max_used_mib", "max_used_fraction")]
@@ -159,6 +177,20 @@ def check_wait(params: Mapping[str, Any]) -> None:
     if params["interval"] > params[longest]:
         _reject("interval", params["interval"], "it must not be longer than %s (%g)" % (longest, params[longest]))
     _mib(params, "allow_mib")
+
+
+def check_reset(params: Mapping[str, Any]) -> None:
+    """Check the values of `reset_spec`.  Raises GpuError."""
+    for option in ("service_timeout", "reset_timeout", "settle_timeout", "allocation_timeout"):
+        _seconds(params, option, above=0.0)
+    for option in ("stop_units", "keep_units"):
+        _patterns(params, option)
+    for pattern in params["stop_units"]:
+        if not pattern.strip("*?."):
+            _reject("stop_units", pattern, "name the units; a pattern of everything would stop the host's own services")
+    for selector in params["gpus"]:
+        if selector.strip().upper().startswith("MIG-"):
+            _reject("gpus", selector, "name the whole GPU: an instance of it cannot be reset alone")
 
 
 def check_baseline(params: Mapping[str, Any], uuids: FrozenSet[str]) -> None:

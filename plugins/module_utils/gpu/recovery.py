@@ -36,6 +36,11 @@ def beyond_processes(readings: Iterable[GpuReading]) -> List[GpuReading]:
     return [r for r in readings if wanted(r) and r.recovery_action != RESET]
 
 
+def need_in_words(action: str) -> str:
+    """What a GPU with this recovery action needs, as the rest of a sentence."""
+    return _NEEDS[action]
+
+
 def sentence(reading: GpuReading) -> str:
     """What the driver says about a GPU, and that freeing it is not enough."""
     return "The driver says that it %s (recovery action %s): freeing it does not repair it." % (

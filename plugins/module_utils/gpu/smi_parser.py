@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 from xml.etree import ElementTree
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, smi_errors
@@ -33,6 +33,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     MigDevice,
     without_figures,
 )
+
+if TYPE_CHECKING:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reset_traits import GpuTraits
 
 _OPENING = "<nvidia_smi_log"
 _CLOSING = "</nvidia_smi_log>"
@@ -63,6 +66,22 @@ _RECOVERY_ACTIONS = {
     "imex_domain_recovery": "recover_imex_domain",
     "bus_reset": "bus_reset",
     "system_reboot": "system_reboot",
+}
+_VIRTUALIZATION = {
+    "none": "none",
+    "pass_through": "passthrough",
+    "passthrough": "passthrough",
+    "vgpu": "vgpu",
+    "host_vgpu": "host_vgpu",
+    "host_vsga": "host_vsga",
+}
+_FABRIC = {
+    "": "not_supported",
+    "n/a": "not_supported",
+    "not_supported": "not_supported",
+    "not_started": "not_started",
+    "in_progress": "in_progress",
+    "completed": "completed",
 }
 # "M+C" is an MPS client that is in both lists.  A kind that is new to us computes, for all we know.
 _KINDS = {"C": COMPUTE, "G": GRAPHICS, "M": MPS}
@@ -138,6 +157,21 @@ class SmiGpu:
             mig_devices=mig,
             processes_read=processes_read,
             failure=failure,
+        )
+
+    def traits(self, index: int) -> GpuTraits:
+        """What decides how it may be reset.  This answer does not tell where its NVLinks lead."""
+        from ansible_collections.inferops.sglang.plugins.module_utils.gpu import reset_traits
+
+        fabric = _word(self._element, "fabric/state").lower().replace(" ", "_")
+        return reset_traits.GpuTraits(
+            index=index,
+            architecture=reset_traits.architecture_named(_word(self._element, "product_architecture")),
+            virtualization=_choice(
+                _word(self._element, "gpu_virtualization_mode/virtualization_mode"), _VIRTUALIZATION
+            ),
+            display=_choice(_word(self._element, "display_active"), _MODES),
+            fabric=_FABRIC.get(fabric, UNKNOWN),
         )
 
     @property

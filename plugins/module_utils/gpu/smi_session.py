@@ -10,7 +10,7 @@ such a run fails, each GPU is asked about alone, so that the sick one is named a
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import nvml_errors, smi_errors, smi_parser
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
@@ -25,6 +25,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.session_memory
     count_changed,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_runner import Answer, Hung, Leftover, NvidiaSmi
+
+if TYPE_CHECKING:
+    from ansible_collections.inferops.sglang.plugins.module_utils.gpu.reset_traits import GpuTraits
 
 # GPUs that are tried at the start, to learn from one of them how many there are.
 _FIRST_ONES = 3
@@ -94,6 +97,26 @@ class SmiSession:
         and nothing while it is left alone.
         """
         return self._query(indices, values=True)
+
+    def traits(self, indices: Sequence[int]) -> Tuple[GpuTraits, ...]:
+        """What decides how these GPUs may be reset.  Never raises: what cannot be learnt stays unknown.
+
+        Where their NVLinks lead is never known here.
+        """
+        from ansible_collections.inferops.sglang.plugins.module_utils.gpu import reset_traits
+
+        found = []
+        for index in indices:
+            traits = reset_traits.GpuTraits(index)
+            if self._silences.about(_alone(index)) is None:
+                try:
+                    report = self._report(_alone(index), ["-i", self._name(index)], "asking for GPU %d" % index)
+                    if len(report.gpus) == 1:
+                        traits = report.gpus[0].traits(index)
+                except GpuError:
+                    pass
+            found.append(traits)
+        return tuple(found)
 
     def close(self) -> None:
         """Forget the processes that have ended meanwhile; takes no time."""

@@ -130,8 +130,77 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
 
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     ENTER_DEVICE(device, 0);
-    *major = 9;
-    *minor = 0;
+    *major = (int)gpu->capability / 10;
+    *minor = (int)gpu->capability % 10;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *architecture) {
+    /* From which capability on a GPU is of which generation, as nvml.h numbers them. */
+    static const unsigned int since[][2] = {{100, 10}, {90, 9}, {89, 8}, {80, 7}, {75, 6}, {70, 5}, {60, 4}, {50, 3}};
+    ENTER_DEVICE(device, 0);
+    *architecture = 2;
+    for (size_t i = 0; i < sizeof since / sizeof *since; i++)
+        if (gpu->capability >= since[i][0]) {
+            *architecture = since[i][1];
+            break;
+        }
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode) {
+    ENTER_DEVICE(device, 0);
+    *mode = gpu->virtualization;
+    return NVML_SUCCESS;
+}
+
+/* ---- NVLink -------------------------------------------------------------------------------------------------- */
+
+/* The other end of a link as text. A GPU without links has none at all, which is another answer than one too many. */
+static nvmlReturn_t other_end(const struct gpu *gpu, unsigned int link, char *text, size_t size) {
+    char links[sizeof gpu->links], *rest;
+    if (!gpu->links[0])
+        return NVML_ERROR_NOT_SUPPORTED;
+    snprintf(links, sizeof links, "%s", gpu->links);
+    for (char *end = strtok_r(links, ",", &rest); end; end = strtok_r(NULL, ",", &rest))
+        if (link-- == 0) {
+            snprintf(text, size, "%s", end);
+            return NVML_SUCCESS;
+        }
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, unsigned int *active) {
+    char end[64] = "";
+    ENTER_DEVICE(device, 0);
+    nvmlReturn_t code = other_end(gpu, link, end, sizeof end);
+    *active = code == NVML_SUCCESS && strcmp(end, "down");
+    return code;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, unsigned int *type) {
+    char end[64] = "";
+    ENTER_DEVICE(device, 0);
+    nvmlReturn_t code = other_end(gpu, link, end, sizeof end);
+    *type = strcmp(end, "switch") ? 0 : 2;
+    return code == NVML_SUCCESS && !strcmp(end, "down") ? NVML_ERROR_NOT_SUPPORTED : code;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *info) {
+    char end[64] = "";
+    ENTER_DEVICE(device, 0);
+    nvmlReturn_t code = other_end(gpu, link, end, sizeof end);
+    memset(info, 0, sizeof *info);
+    snprintf(info->busId, sizeof info->busId, "%.31s", end);
+    return code == NVML_SUCCESS && !strcmp(end, "down") ? NVML_ERROR_NOT_SUPPORTED : code;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *info) {
+    ENTER_DEVICE(device, 0);
+    if (info->version != (sizeof *info | 2U << 24))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    info->status = NVML_SUCCESS;
+    info->state = (unsigned char)gpu->fabric;
     return NVML_SUCCESS;
 }
 

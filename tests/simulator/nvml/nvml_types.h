@@ -79,4 +79,13 @@ typedef struct {
     unsigned int gpu, memory; /* percent */
 } nvmlUtilization_t;
 
+typedef struct {
+    unsigned int version; /* sizeof | 2 << 24, set by the caller */
+    unsigned char clusterUuid[16];
+    nvmlReturn_t status;
+    unsigned int cliqueId;
+    unsigned char state; /* 0 not supported, 1 not started, 2 in progress, 3 completed */
+    unsigned int healthMask;
+} nvmlGpuFabricInfo_v2_t;
+
 #endif

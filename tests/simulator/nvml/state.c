@@ -33,12 +33,13 @@ static void parse_gpu(struct state *state, const char *line) {
     gpu->present = 1;
     gpu->minor = (unsigned)index;
     gpu->persistence = 1;
+    gpu->capability = 90;
     if (index >= state->gpus)
         state->gpus = index + 1;
     const char *name = strstr(line, " name=");
     if (name)
         copy(gpu->name, sizeof gpu->name, name + 6);
-    char pairs[512];
+    char pairs[900];
     copy(pairs, sizeof pairs, line + offset);
     if (name)
         pairs[name - (line + offset)] = '\0';
@@ -73,6 +74,14 @@ static void parse_gpu(struct state *state, const char *line) {
             gpu->utilization = (unsigned)number;
         else if (!strcmp(pair, "display"))
             gpu->display = (unsigned)number;
+        else if (!strcmp(pair, "capability"))
+            gpu->capability = (unsigned)number;
+        else if (!strcmp(pair, "virtualization"))
+            gpu->virtualization = (unsigned)number;
+        else if (!strcmp(pair, "fabric"))
+            gpu->fabric = (unsigned)number;
+        else if (!strcmp(pair, "links"))
+            copy(gpu->links, sizeof gpu->links, value);
     }
 }
 

@@ -21,6 +21,9 @@ struct gpu {
     char uuid[96], name[96], bus[32], serial[32];
     long long total, reserved, base; /* MiB; base = used although no process holds it */
     unsigned int minor, persistence, mig, recovery, utilization, display;
+    unsigned int capability; /* of CUDA: ten times the major number, and the minor one */
+    unsigned int virtualization, fabric;
+    char links[256]; /* the other end of each NVLink: a PCI bus id, "switch" or "down", with commas between */
 };
 
 /* A MIG instance: memory of its own, as the configuration says; processes name it by gi and ci. */

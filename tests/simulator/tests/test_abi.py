@@ -21,6 +21,8 @@ STRUCTURES = {
     "nvmlFieldValue_t": pynvml.c_nvmlFieldValue_t,
     "nvmlUtilization_t": pynvml.c_nvmlUtilization_t,
 }
+if hasattr(pynvml, "c_nvmlGpuFabricInfo_v2_t"):  # since nvidia-ml-py 12.545
+    STRUCTURES["nvmlGpuFabricInfo_v2_t"] = pynvml.c_nvmlGpuFabricInfo_v2_t
 
 
 @pytest.fixture(scope="module")

@@ -141,3 +141,78 @@ def test_words_of_our_own(host: Host, smi: Run) -> None:
     assert cut.startswith("WARNING: x\n<?xml") and len(cut) < 320
     # The simulated library itself is not disturbed by these lines.
     assert host.nvml("result = n.nvmlDeviceGetMemoryInfo(h[0]).used >> 20") == 615
+
+
+# ---- resets
+
+
+def reset_host(host: Host) -> None:
+    """Let nothing hold the GPUs."""
+    for index in range(2):
+        fakegpu.set_gpu(index, state=host.state, persistence=0)
+
+
+def calls(host: Host) -> List[str]:
+    return (Path(host.state) / "smi_calls").read_text().splitlines()
+
+
+def test_a_reset_cures_what_it_can(host: Host, smi: Run) -> None:
+    reset_host(host)
+    fakegpu.set_gpu(1, state=host.state, recovery=1, base=700)
+    fakegpu.fail("nvmlDeviceGetMemoryInfo*", 1, 16, state=host.state)
+    answer = smi("--gpu-reset", "-i", fakegpu.gpu_uuid(1))
+    assert (answer.returncode, answer.stdout.splitlines()[0]) == (
+        0,
+        "GPU {} was successfully reset.".format(fakegpu.gpu_bus(1)),
+    )
+    _first, second = gpus(smi("-q", "-x"))
+    assert second.findtext("gpu_recovery_action") == "None" and second.findtext("fb_memory_usage/used") == "0 MiB"
+    assert calls(host) == ["--gpu-reset -i " + fakegpu.gpu_uuid(1)]
+
+
+def test_a_gpu_in_use_is_not_reset(host: Host, smi: Run) -> None:
+    reset_host(host)
+    host.hold("--gpu", 0, "--mib", 700)
+    answer = smi("-r", "-i", fakegpu.gpu_uuid(0) + "," + fakegpu.gpu_uuid(1))
+    assert answer.returncode == 255
+    assert "GPU {}: In use by another client".format(fakegpu.gpu_bus(0)) in answer.stdout
+    assert "GPU {} was successfully reset".format(fakegpu.gpu_bus(1)) in answer.stdout
+
+
+def test_persistence_mode_holds_a_gpu(host: Host, smi: Run) -> None:
+    uuid = fakegpu.gpu_uuid(0)
+    assert smi("-r", "-i", uuid).returncode == 255
+    assert smi("-pm", "0", "-i", uuid).returncode == 0
+    assert smi("-r", "bus", "-i", uuid).returncode == 0
+    fake_nvidia_smi.misbehave("pm", 0, "fail", state=host.state)
+    assert smi("-pm", "1", "-i", uuid).returncode == 255
+
+
+def test_peers_have_to_be_named(host: Host, smi: Run) -> None:
+    reset_host(host)
+    for index, other in ((0, 1), (1, 0)):
+        fakegpu.set_gpu(index, state=host.state, capability=70, links=fakegpu.gpu_bus(other))
+    answer = smi("--gpu-reset", "-i", fakegpu.gpu_uuid(0))
+    assert answer.returncode == 255 and fakegpu.gpu_bus(1) in answer.stdout and "NVLink" in answer.stdout
+    assert smi("--gpu-reset").returncode == 0
+    for index in range(2):
+        fakegpu.set_gpu(index, state=host.state, capability=80, links="switch")
+    assert smi("--gpu-reset", "-i", fakegpu.gpu_uuid(0)).returncode == 255
+    fake_nvidia_smi.misbehave("fabricmanager", "*", state=host.state)
+    assert smi("--gpu-reset", "-i", fakegpu.gpu_uuid(0)).returncode == 0
+
+
+def test_outcomes_on_request(host: Host, smi: Run) -> None:
+    reset_host(host)
+    uuid = fakegpu.gpu_uuid(0)
+    fake_nvidia_smi.misbehave("reset", 0, 1, "fail", "Out of luck", state=host.state)
+    first, second = smi("-r", "-i", uuid), smi("-r", "-i", uuid)
+    assert (first.returncode, second.returncode) == (255, 0) and "Out of luck" in first.stdout
+    fake_nvidia_smi.behave(state=host.state)
+    fake_nvidia_smi.misbehave("reset", 0, "raise", 2, state=host.state)
+    assert smi("-r", "-i", uuid).returncode == 0
+    assert gpus(smi("-q", "-x"))[0].findtext("gpu_recovery_action") == "Reboot"
+    fake_nvidia_smi.behave(state=host.state)
+    fakegpu.set_gpu(0, state=host.state, virtualization=1)
+    answer = smi("-r", "-i", uuid)
+    assert answer.returncode == 3 and "Not Supported" in answer.stdout
