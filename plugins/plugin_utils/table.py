@@ -31,15 +31,18 @@ def _widths(rows: Sequence[Sequence[str]], total: int) -> List[int]:
     return widths
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 120) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 120, ruled: bool = True) -> str:
     """Lay out rows of cells under a header in at most `width` columns where that is possible.
 
-    A cell may hold several lines.  Every row has as many cells as the header.
+    A cell may hold several lines.  Every row has as many cells as the header.  Without `ruled` there is a line
+    below the header only, for tables of many rows.
     """
     widths = _widths([header] + list(rows), width)
     rule = "─┼─".join("─" * w for w in widths)
     blocks = [_block(header, widths)]
     blocks.extend(_block(row, widths) for row in rows)
+    if not ruled:
+        return "\n".join([*blocks[:1], *([rule] if rows else []), *blocks[1:]])
     return ("\n" + rule + "\n").join(blocks)
 
 
