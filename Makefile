@@ -80,6 +80,12 @@ parsers: $(TEST_ENVIRONMENT) links ## preflight against the parsers of real SGLa
 	@$(IN_VENV) python tests/parsers/releases.py $(BUILD)/parsers
 	@part=parsers; $(PYTEST) tests/parsers
 
+.PHONY: routers
+routers: $(TEST_ENVIRONMENT) links simulator ## restarts behind real routers, in which no request may fail
+	@$(TOOLING)/need-packages gcc libc6-dev procps
+	@$(IN_VENV) python tests/routers/install_routers.py $(BUILD)/routers
+	@part=routers; alone=tests/simulated/alone; $(PYTEST) tests/routers
+
 .PHONY: matrix
 matrix: $(TEST_ENVIRONMENT) links tree ## every supported Python, ansible-core, nvidia-ml-py; some: MATRIX="--only target-3.8"
 	@$(TOOLING)/need-packages gcc libc6-dev procps

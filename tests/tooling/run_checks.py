@@ -33,7 +33,10 @@ PREPARATION = ("venv", "hosts-root", "galaxy-venv")
 SHARED = ("links", "tree", "simulator")
 # The unit tests tell most and come first, with those that mostly wait; then what computes, so that nothing is left
 # alone at the end.
-PARTS = ("unit", "molecule", "deployment", "simulated", "parsers", "matrix-ends", "docs-test", "sanity", "lint")
+PARTS = (
+    *("unit", "molecule", "deployment", "simulated", "routers"),
+    *("parsers", "matrix-ends", "docs-test", "sanity", "lint"),
+)
 
 
 @dataclass
