@@ -17,8 +17,8 @@ description:
     to be free and the server to be ready, the requested and the effective configuration, and the acceptance length.
   - Reads the variables that the roles of this collection registered on the hosts (C(sglang_deploy_checked),
     C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready), C(sglang_deploy_unchanged),
-    C(sglang_deploy_touched), C(sglang_deploy_failure), C(sglang_deploy_not_restored)). A host without them shows
-    as not done.
+    C(sglang_deploy_touched), C(sglang_deploy_failure), C(sglang_deploy_not_restored), C(sglang_deploy_not_routed)).
+    A host without them shows as not done.
   - Runs on the controller only, without a connection to any host.
 options:
   hosts:
@@ -29,12 +29,36 @@ options:
   path:
     description: File on the controller that gets the same report as JSON. It is replaced whole, or not at all.
     type: path
+  plan:
+    description: The plan of M(inferops.sglang.sglang_rollout), for groups and waves.
+    type: dict
+    default: {}
+  refused:
+    description:
+      - Why the rollout did not come to a host, by its name, as M(inferops.sglang.sglang_rollout) has it. Such a host is
+        V(refused) unless it had its turn.
+    type: dict
+    default: {}
+  lost:
+    description: Hosts that got out of reach in an earlier play of the run. Those of the present play are known.
+    type: list
+    elements: str
+    default: []
+  shown:
+    description: The hosts that the table has, of O(hosts). All by default; with an empty list nothing is printed.
+    type: list
+    elements: str
+  final:
+    description: Whether the run ends with this report. If not, RV(finished) is false, although all of it is true.
+    type: bool
+    default: true
   at_work:
     description:
       - Makes an interim report, before the run goes on to these hosts. It says what must be taken for true if nothing
         more is written, as when the run is killed, or all of these hosts get out of reach together, which ends a run
         of Ansible without another task.
-      - These hosts are V(lost) in it. With an empty list nothing was touched yet, and all O(hosts) are V(not done).
+      - These hosts are V(lost) in it, but for those that have no wave in O(plan), of which nothing is touched.
+        With an empty list nothing was touched yet, and all O(hosts) are V(not done).
       - Nothing is shown, and O(path) is required.
     type: list
     elements: str
@@ -83,6 +107,16 @@ report:
       returned: always
       type: str
       sample: gpu-a
+    group:
+      description: Its replica group. Empty where nothing was planned.
+      returned: always
+      type: str
+      sample: chat
+    wave:
+      description: The wave in which its turn is, from 1 on. Null where it needs none, or nothing was planned.
+      returned: always
+      type: int
+      sample: 1
     outcome:
       description: >-
         V(restarted), V(unchanged) (the wanted configuration ran already and was proven once more), V(refused) (nothing
@@ -140,8 +174,16 @@ report:
       returned: always
       type: str
       sample: 0.5.17
+    release:
+      description: >-
+        The release that runs; for a host that was not touched, the one that ran at the checks. Empty where none is
+        known to run, and for a server that was not deployed by this collection.
+      returned: always
+      type: str
+      sample: 20261130T104500Z-5d41402a
     failure:
-      description: What failed, empty where nothing did.
+      description: What failed, empty where nothing did. With V(restarted) or V(unchanged), which router does not give
+        the server requests.
       returned: always
       type: str
       sample: ""

@@ -10,7 +10,9 @@ _ENDED = ("terminated", "killed", "stopped_service")
 _WOULD_END = ("would_terminate", "would_stop_service")
 _SPARED = ("protected", "skipped", "unresolved")
 
-HEADER = ("host", "outcome", "stopped", "spared", "free", "ready", "requested", "effective", "accepted")
+_LIVE = ("restarted", "restored", "unchanged")
+# Nothing of these was touched: what ran at the checks still runs.
+_UNTOUCHED = ("unchanged", "refused", "checked", "not done")
 
 
 def speculation(config: Optional[Mapping[str, Any]]) -> str:
@@ -43,6 +45,12 @@ def _result(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or value.get("skipped"):
         return {}
     return value
+
+
+def _ready(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is known of a server that was proven; nothing where the proof has failed."""
+    result = _result(facts, "sglang_deploy_ready")
+    return {} if result.get("failed") else result.get("sglang") or {}
 
 
 def _was_running(facts: Mapping[str, Any]) -> bool:
@@ -92,27 +100,62 @@ def _outcome(facts: Mapping[str, Any], check_mode: bool) -> str:
     if not _result(facts, "sglang_deploy_checked"):
         return "not done"
     if facts.get("sglang_deploy_unchanged") is True:
-        proven = check_mode or _result(facts, "sglang_deploy_ready").get("sglang")
+        proven = check_mode or _ready(facts)
         return "unchanged" if proven else "not done"
     if check_mode:
         return "checked"
-    if _result(facts, "sglang_deploy_ready").get("sglang"):
+    if _ready(facts):
         return "restarted"
     return "lost" if facts.get("sglang_deploy_touched") else "not done"
 
 
-def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict[str, Any]:
-    """One host's entry from its variables (the names the roles register; see the module's documentation)."""
+def _release(facts: Mapping[str, Any], outcome: str) -> str:
+    """The release that runs, as far as it is known."""
+    if outcome in _UNTOUCHED:
+        running = (_result(facts, "sglang_deploy_checked").get("sglang") or {}).get("running") or {}
+        return str(running.get("release") or "")
+    name = {"restarted": "sglang_deploy_release", "restored": "sglang_deploy_restored"}.get(outcome, "")
+    return str((_result(facts, name).get("release") or {}).get("id") or "")
+
+
+def places(plan: Mapping[str, Any]) -> Dict[str, Tuple[str, Optional[int]]]:
+    """Group and wave of each host of a plan; no wave where it needs none."""
+    return {
+        host: (name, unit["wave"] or None)
+        for name, group in (plan.get("groups") or {}).items()
+        for unit in group["units"]
+        for host in unit["hosts"]
+    }
+
+
+def entry(
+    host: str,
+    facts: Mapping[str, Any],
+    check_mode: bool = False,
+    place: Tuple[str, Optional[int]] = ("", None),
+    refused: str = "",
+) -> Dict[str, Any]:
+    """One host's entry from its variables (the names the roles register; see the module's documentation).
+
+    place: its replica group and its wave.  refused: why the rollout did not come to it, though it may have been ready.
+    """
     checked = _result(facts, "sglang_deploy_checked").get("sglang") or {}
-    ready = _result(facts, "sglang_deploy_ready").get("sglang") or {}
+    ready = _ready(facts)
     failure = facts.get("sglang_deploy_failure") or {}
     lost = facts.get("sglang_deploy_not_restored") or {}
     story = [str(part["msg"]) for part in (failure, lost) if part.get("msg")]
+    if facts.get("sglang_deploy_not_routed"):
+        story.append(str(facts["sglang_deploy_not_routed"]))
     outcome = _outcome(facts, check_mode)
+    if refused and outcome in ("not done", "checked"):
+        outcome = "refused"
+        story.append(refused)
     untouched = outcome in ("unchanged", "refused")
-    live = outcome in ("restarted", "restored", "unchanged")
+    live = outcome in _LIVE
     return {
         "host": host,
+        "group": place[0],
+        "wave": place[1],
         "outcome": outcome,
         "changes": [str(line) for line in checked.get("changes") or []],
         "stopped": [] if untouched else _stopped(facts, checked.get("instance") or "server", check_mode),
@@ -124,6 +167,7 @@ def entry(host: str, facts: Mapping[str, Any], check_mode: bool = False) -> Dict
         "effective": speculation(ready.get("effective")) if live else "",
         "accept_length": ready.get("accept_length") if live else None,
         "version": ready.get("version") or checked.get("version") or "",
+        "release": _release(facts, outcome),
         "failure": " | ".join(story),
     }
 
@@ -138,7 +182,8 @@ def cut_off(item: Mapping[str, Any], touched: bool) -> Dict[str, Any]:
         outcome = "not done"
     story = "The run ended early: it was cut off, or every host that it worked on was out of reach. " + reason
     nothing_yet: Dict[str, Any] = {"stopped": [], "spared": [], "free_after": None, "ready_after": None}
-    return {**item, **nothing_yet, "outcome": outcome, "effective": "", "accept_length": None, "failure": story}
+    nothing_known: Dict[str, Any] = {"effective": "", "accept_length": None, "release": ""}
+    return {**item, **nothing_yet, **nothing_known, "outcome": outcome, "failure": story}
 
 
 def dropped_out(item: Mapping[str, Any]) -> Dict[str, Any]:
@@ -150,20 +195,45 @@ def _seconds(value: Optional[float]) -> str:
     return "" if value is None else "%.1f s" % value
 
 
-def cells(item: Mapping[str, Any]) -> List[str]:
-    """The cells of one entry, under `HEADER`."""
-    accepted = item["accept_length"]
-    return [
-        item["host"],
-        item["outcome"],
-        "\n".join(item["stopped"]) or "-",
-        "\n".join(item["spared"]) or "-",
-        _seconds(item["free_after"]),
-        _seconds(item["ready_after"]),
-        item["requested"],
-        item["effective"],
-        "" if accepted is None else "%.2f" % accepted,
-    ]
+def _runs(item: Mapping[str, Any]) -> str:
+    """What runs, in a cell: what the server reports, or that it is the one of before."""
+    if item["effective"] or not item["release"]:
+        return str(item["effective"])
+    return "as before (%s)" % item["release"]
+
+
+def columns(items: Sequence[Mapping[str, Any]]) -> Tuple[List[str], List[List[str]]]:
+    """The header and the rows of a table; without groups and waves where they would say nothing."""
+    by_group = len({item["group"] for item in items}) > 1
+    by_wave = any(item["wave"] for item in items)
+    header: List[str] = []
+    rows: List[List[str]] = [[] for _item in items]
+
+    def add(name: str, cells: List[str]) -> None:
+        header.append(name)
+        for row, cell in zip(rows, cells):
+            row.append(cell)
+
+    add("host", [item["host"] for item in items])
+    if by_group:
+        add("group", [item["group"] for item in items])
+    if by_wave:
+        add("wave", [str(item["wave"] or "-") for item in items])
+    add("outcome", [item["outcome"] for item in items])
+    add("stopped", ["\n".join(item["stopped"]) or "-" for item in items])
+    add("spared", ["\n".join(item["spared"]) or "-" for item in items])
+    add("free", [_seconds(item["free_after"]) for item in items])
+    add("ready", [_seconds(item["ready_after"]) for item in items])
+    add("requested", [item["requested"] for item in items])
+    add("effective", [_runs(item) for item in items])
+    lengths = [item["accept_length"] for item in items]
+    add("accepted", ["" if length is None else "%.2f" % length for length in lengths])
+    return header, rows
+
+
+def left(items: Sequence[Mapping[str, Any]]) -> List[str]:
+    """The hosts that a later run has to come to."""
+    return [item["host"] for item in items if item["outcome"] not in ("restarted", "unchanged", "checked")]
 
 
 def changes(items: Sequence[Mapping[str, Any]]) -> List[str]:

@@ -28,6 +28,7 @@ class Kind(Enum):
     TASKS = "tasks"
     VARIABLES = "variables"
     COLLECTIONS = "collections"  # what ansible-galaxy installs
+    SOURCE = "source"  # what an inventory plugin reads
     OTHER = "other"
 
 
@@ -59,6 +60,8 @@ def kind_of(block: Block) -> Kind:
         return Kind.OTHER
     if "collections" in data:
         return Kind.COLLECTIONS
+    if isinstance(data.get("plugin"), str):
+        return Kind.SOURCE
     if block.file and "_vars/" in block.file:
         return Kind.VARIABLES
     groups = all(value is None or isinstance(value, Mapping) for value in data.values())
@@ -76,6 +79,8 @@ def variable_problems(block: Block) -> List[str]:
         if not hosts_of(block):
             return ["Ansible finds no host in this inventory"]
         return [f"{place}: {text}" for place, variables in _variables_of(data) for text in problems_of(variables)]
+    if kind is Kind.SOURCE:
+        return problems_of({name: "{{ %s }}" % value for name, value in (data.get("compose") or {}).items()})
     if kind is Kind.OTHER:
         return ["it is no inventory, play, list of tasks or set of variables"]
     return []

@@ -111,6 +111,7 @@ def test_output_is_compared(expected, printed, same):
         ("sglang_port: 1\n", Kind.VARIABLES),
         ("sglang_spec_profiles:\n  a: {algorithm: EAGLE3}\n", Kind.VARIABLES),
         ("collections:\n  - inferops.sglang\n", Kind.COLLECTIONS),
+        ("plugin: ansible.builtin.constructed\nstrict: true\n", Kind.SOURCE),
         ("[a, b]\n", Kind.OTHER),
         ("just words\n", Kind.OTHER),
     ],
@@ -134,6 +135,7 @@ def test_kind_of_yaml(text, kind):
         ),
         ("gpu_hosts:\n  hosts: {a: {ansible_hots: b}}\n", "a: ansible_hots: nobody reads"),
         ("gpu_free_gpus: {a: 1}\n", "gpu_free_gpus: "),
+        ("plugin: x.y.z\ncompose: {sglang_replica_grup: a}\n", "sglang_replica_grup: nobody reads"),
         ("just words\n", "it is no inventory"),
     ],
 )
@@ -148,7 +150,8 @@ def test_variables_that_are_wrong(text, problem):
     [
         "sglang_port: '{{ my_port }}'\nansible_pct_vmid: 129\nvault_key: x\nansible_become: true\n",
         "sglang_spec_profiles: {a: {num_steps: 3}, b: {num_steps: 4}}\nsglang_spec_num_steps: 2\n",
-        "sglang_hosts: all\nsglang_serial: 1\nsglang_report_path: x\ngpu_free_users: [a]\n",
+        "plugin: ansible.builtin.constructed\ncompose: {sglang_replica_group: service}\n",
+        "sglang_hosts: all\nsglang_ramp: 1\nsglang_report_path: x\ngpu_free_users: [a]\n",
     ],
 )
 def test_variables_that_are_right(text):

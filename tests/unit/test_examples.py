@@ -20,15 +20,16 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
     KNOWN_OPTIONS,
     OWN_OPTIONS,
 )
+from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_inventory import SETTINGS
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import merge_settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 INVENTORIES = sorted(path.parent.name for path in EXAMPLES.glob("*/hosts.yml"))
 ROLES = ("gpu_free", "sglang_deploy", "sglang_stop")
-# They choose the hosts, so the inventory is too late for them.
-ONLY_BY_HAND = {"sglang_hosts", "sglang_serial"}
-OF_THE_PLAYBOOKS = {"sglang_report_path"}
+# It chooses the hosts, so the inventory is too late for it.
+ONLY_BY_HAND = {"sglang_hosts"}
+OF_THE_PLAYBOOKS = {"sglang_report_path", *SETTINGS}
 SPECULATIVE = {"profile", "profiles", *OWN_OPTIONS, *KNOWN_OPTIONS}
 BUILT_IN_PROFILES = {"baseline", "eagle3"}
 TEMPLATE = "{{"
@@ -146,7 +147,7 @@ def test_the_wrong_ones_would_be_noticed():
         "sglang_port": "many",
         "sglang_manager": "upstart",
         "sglang_spec_steps": 3,
-        "sglang_serial": 1,
+        "sglang_hosts": "all",
         "gpu_free_allow_users": {"alice": 1},
         "sglang_tp_size": 8,
         "ansible_host": "192.0.2.10",
@@ -157,7 +158,7 @@ def test_the_wrong_ones_would_be_noticed():
         "sglang_port",
         "upstart",
         "sglang_spec_steps",
-        "sglang_serial",
+        "sglang_hosts",
         "gpu_free_allow_users",
     ):
         assert name in problems

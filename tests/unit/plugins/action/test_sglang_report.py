@@ -88,6 +88,7 @@ def test_a_table_and_a_file(play, tmp_path):
     (line,) = [line for line in output.splitlines() if line.startswith("gpu-a")][:1]
     assert "restarted" in line and "7.5 s" in line and "no speculation" in line
     assert "2 restarted, 1 not done" in output
+    assert "1 host is left (gpu-c)" in output
     report = json.loads((tmp_path / "report.json").read_text())
     assert [(host["host"], host["outcome"]) for host in report["hosts"]] == [
         ("gpu-a", "restarted"),
@@ -123,6 +124,20 @@ def test_an_interim_report_shows_nothing_and_says_who_would_be_lost(play, tmp_pa
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["written"])
 
 
+def test_a_host_that_needs_no_wave_is_not_lost(play, tmp_path):
+    plan = {"groups": {"g": {"units": [{"hosts": ["gpu-a"], "wave": 0}, {"hosts": ["gpu-b"], "wave": 1}]}}}
+    text = PLAY.replace("path: ", "at_work: [gpu-a, gpu-b]\n        plan: %s\n        path: " % json.dumps(plan))
+    (tmp_path / "play.yml").write_text(text)
+    rc, output = play(tmp_path / "report.json")
+    assert rc == 0, output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [(host["wave"], host["outcome"]) for host in report["hosts"]] == [
+        (None, "restarted"),
+        (1, "lost"),
+        (None, "not done"),
+    ]
+
+
 def test_an_interim_report_needs_a_file(play, tmp_path):
     (tmp_path / "play.yml").write_text(PLAY.replace("path: ", "at_work: [gpu-b]  # "))
     rc, output = play(tmp_path / "report.json")
@@ -134,3 +149,12 @@ def test_the_table_leaves_a_document_alone(play, tmp_path):
     (tmp_path / "callback_plugins" / "json.py").write_text(DOCUMENT)
     rc, output = play(tmp_path / "report.json", stdout_callback="json")
     assert rc == 0 and json.loads(output) == {"plays": 1}
+
+
+def test_a_report_in_between_shows_some_hosts_and_is_not_the_last_word(play, tmp_path):
+    (tmp_path / "play.yml").write_text(PLAY.replace("path: ", "final: false\n        shown: [gpu-b]\n        path: "))
+    rc, output = play(tmp_path / "report.json")
+    assert rc == 0 and "1 restarted" in output and "gpu-a │" not in output and "are left" not in output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["finished"] is False
+    assert [host["outcome"] for host in report["hosts"]] == ["restarted", "restarted", "not done"]

@@ -7,11 +7,13 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
-    cells,
     changes,
+    columns,
     cut_off,
     dropped_out,
     entry,
+    left,
+    places,
     speculation,
     summary,
 )
@@ -30,8 +32,14 @@ JOB = {"pid": 900, "name": "python3", "user": "alice", "memory_mib": 180, "actio
 def facts(**more):
     base = {
         "sglang_deploy_checked": {
-            "sglang": {"instance": "main", "requested": EAGLE, "running": {"pid": 5}, "version": "0.5.17"}
+            "sglang": {
+                "instance": "main",
+                "requested": EAGLE,
+                "running": {"pid": 5, "release": "old-1"},
+                "version": "0.5.17",
+            }
         },
+        "sglang_deploy_release": {"release": {"id": "new-2"}},
         "gpu_free_reclaimed": {"processes": [ORPHAN, DAEMON, JOB], "elapsed": 10.21},
         "gpu_free_proof": {"free_after": 0.31},
         "sglang_deploy_ready": {
@@ -61,6 +69,8 @@ def test_speculation_in_one_word(config, text):
 def test_a_restarted_host():
     assert entry("gpu-a", facts()) == {
         "host": "gpu-a",
+        "group": "",
+        "wave": None,
         "outcome": "restarted",
         "changes": [],
         "stopped": ["main", "sglang::scheduler 812 (root, 30518 MiB): killed"],
@@ -71,6 +81,7 @@ def test_a_restarted_host():
         "effective": "EAGLE3 2/1/3",
         "accept_length": 2.444,
         "version": "0.5.17",
+        "release": "new-2",
         "failure": "",
     }
 
@@ -113,6 +124,13 @@ def test_a_host_that_is_down_tells_both_stories_and_claims_nothing():
     item = entry("a", facts(sglang_deploy_failure={"msg": "oom"}, sglang_deploy_not_restored={"msg": "busy"}))
     assert (item["outcome"], item["failure"]) == ("down", "oom | busy")
     assert (item["effective"], item["accept_length"], item["ready_after"]) == ("", None, None)
+
+
+def test_a_host_whose_router_does_not_have_it_serves_all_the_same():
+    item = entry("a", facts(sglang_deploy_not_routed="router: no answer", sglang_deploy_touched=True))
+    assert (item["outcome"], item["failure"]) == ("restarted", "router: no answer")
+    both = entry("a", facts(sglang_deploy_failure={"msg": "oom"}, sglang_deploy_not_routed="gone"))
+    assert both["failure"] == "oom | gone"
 
 
 def test_a_host_that_was_refused_lost_nothing():
@@ -163,9 +181,74 @@ def test_a_host_that_was_only_checked_when_the_run_stopped_shows_nothing_as_stop
 
 
 def test_cells_are_text():
-    row = cells(entry("gpu-a", facts()))
-    assert row[4:] == ["10.5 s", "6.2 s", "EAGLE3 2/1/3", "EAGLE3 2/1/3", "2.44"]
-    assert all(isinstance(cell, str) for cell in cells(entry("b", {})))
+    header, (row, _none) = columns([entry("gpu-a", facts()), entry("b", {})])
+    cells = dict(zip(header, row))
+    assert "group" not in header and "wave" not in header
+    assert list(cells.values())[4:] == ["10.5 s", "6.2 s", "EAGLE3 2/1/3", "EAGLE3 2/1/3", "2.44"]
+    assert all(isinstance(cell, str) for cell in columns([entry("b", {})])[1][0])
+
+
+def test_groups_and_waves_show_where_they_say_something():
+    plan = {
+        "groups": {
+            "chat": {"units": [{"hosts": ["a0", "a1"], "wave": 2}, {"hosts": ["k"], "wave": 0}]},
+            "code": {"units": [{"hosts": ["b"], "wave": 1}]},
+        }
+    }
+    place = places(plan)
+    assert place == {"a0": ("chat", 2), "a1": ("chat", 2), "k": ("chat", None), "b": ("code", 1)}
+    items = [entry(host, facts(), place=place[host]) for host in place]
+    header, rows = columns(items)
+    assert header[:4] == ["host", "group", "wave", "outcome"]
+    assert [row[:3] for row in rows] == [
+        ["a0", "chat", "2"],
+        ["a1", "chat", "2"],
+        ["k", "chat", "-"],
+        ["b", "code", "1"],
+    ]
+    assert columns(items[:3])[0][:3] == ["host", "wave", "outcome"]
+    assert places({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome", "release"),
+    [
+        ({}, "restarted", "new-2"),
+        ({"sglang_deploy_unchanged": True}, "unchanged", "old-1"),
+        ({"sglang_deploy_ready": {}}, "not done", "old-1"),
+        ({"sglang_deploy_ready": {"failed": True, "sglang": {"ready_after": 1}}}, "not done", "old-1"),
+        ({"sglang_deploy_failure": {"msg": "busy"}}, "refused", "old-1"),
+        (
+            {
+                "sglang_deploy_failure": {"msg": "oom"},
+                "sglang_deploy_touched": True,
+                "sglang_deploy_restored": {"release": {"id": "good-0"}},
+            },
+            "restored",
+            "good-0",
+        ),
+        ({"sglang_deploy_ready": {}, "sglang_deploy_touched": True}, "lost", ""),
+        ({"sglang_deploy_not_restored": {"msg": "oom"}}, "down", ""),
+    ],
+)
+def test_what_runs_where(more, outcome, release):
+    item = entry("gpu-a", facts(**more))
+    assert (item["outcome"], item["release"]) == (outcome, release)
+    assert (columns([item])[1][0][-2] == "as before (%s)" % release) == (outcome in ("not done", "refused"))
+
+
+def test_a_host_that_the_rollout_did_not_come_to_tells_why():
+    item = entry("gpu-a", facts(sglang_deploy_ready={}), refused="nobody else serves")
+    assert (item["outcome"], item["failure"], item["stopped"]) == ("refused", "nobody else serves", [])
+    # What is right already needs no turn.
+    assert entry("gpu-a", facts(sglang_deploy_unchanged=True), refused="x")["outcome"] == "unchanged"
+
+
+def test_what_is_left_to_do():
+    items = [
+        {"host": outcome, "outcome": outcome} for outcome in ("restarted", "unchanged", "not done", "lost", "refused")
+    ]
+    assert left(items) == ["not done", "lost", "refused"]
 
 
 def test_summary_counts_outcomes():

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a playbook, do something to it or to a host at a certain moment, and tell how it ended, as one JSON object.
 
-usage: run_and_interrupt.py --testhosts PROGRAM (--said REGEX | --host HOST --when SHELL) --do VERB... -- COMMAND...
+usage: run_and_interrupt.py --testhosts PROGRAM [--said REGEX | --host HOST --when SHELL] [--do VERB]... -- COMMAND...
 
 The moment is when the run has said something, or when a shell condition is true on a host, which is looked at past ssh.
-Each --do is then done in turn: a command of testhosts ("cut gpu-1", "kill gpu-1"), "wait SECONDS", or "end": SIGKILL
-for the whole run.
+Each --do is then done in turn: a command of testhosts ("cut gpu-1", "exec gpu-1 poweroff"), "wait SECONDS", or "end":
+SIGKILL for the whole run. Without a moment the run is left alone.
 
 rc          the run's exit code, negative where a signal ended it
 seconds     from the first --do to the end of the run
+began, interrupted, ended    when that was, by the machine's clock
 output      what the run said
 """
 
@@ -38,7 +39,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--said", type=re.compile)
     parser.add_argument("--host")
     parser.add_argument("--when")
-    parser.add_argument("--do", action="append", required=True)
+    parser.add_argument("--do", action="append", default=[])
     parser.add_argument("command", nargs="+")
     return parser.parse_args()
 
@@ -95,20 +96,29 @@ def interrupt(action: str, options: argparse.Namespace, run: Run) -> None:
     elif verb == "end":
         run.end()
     else:
-        subprocess.run([options.testhosts, verb, argument], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run([options.testhosts, *action.split()], check=True, stdin=subprocess.DEVNULL)
 
 
 def interrupted(options: argparse.Namespace, run: Run) -> dict[str, object]:
     """Wait for the moment, interrupt, wait for the end."""
+    began = time.time()
     if options.said:
         wait_for_moment(lambda: options.said.search(run.said()) is not None, run)
-    else:
+    elif options.host:
         wait_for_host(options, run)
-    began = time.monotonic()
+    moment = time.time()
     for action in options.do:
         interrupt(action, options, run)
     status = run.process.wait(END_SECONDS)
-    return {"rc": status, "seconds": round(time.monotonic() - began, 1), "output": run.said()}
+    ended = time.time()
+    return {
+        "rc": status,
+        "seconds": round(ended - moment, 1),
+        "began": began,
+        "interrupted": moment,
+        "ended": ended,
+        "output": run.said(),
+    }
 
 
 def main() -> None:
