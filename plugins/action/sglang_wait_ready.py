@@ -13,6 +13,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
 from ansible_collections.inferops.sglang.plugins.plugin_utils.machine_readable import is_for_programs
 from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import (
     interval_for,
@@ -26,6 +27,7 @@ _DEFAULT_INTERVAL = 10.0
 # How often in a row a lost connection is tried again, and after how long at first (seconds, twice as long each time).
 _ATTEMPTS = 3
 _FIRST_PAUSE = 5.0
+_LONGEST_LINE = 500  # characters
 # Only of use between two parts.
 _INTERNAL = ("waiting", "progress", "resume")
 
@@ -137,8 +139,7 @@ def _hosts_at_a_time(variables: Mapping[str, Any]) -> int:
 
 def _say(line: str) -> None:
     # It may quote a host, which must not move the terminal.
-    line = "".join(character for character in line if character.isprintable())
-    Display().display(line, stderr=is_for_programs(constants.DEFAULT_STDOUT_CALLBACK))
+    Display().display(visible(line, _LONGEST_LINE), stderr=is_for_programs(constants.DEFAULT_STDOUT_CALLBACK))
 
 
 def _shown(part: Dict[str, Any]) -> Dict[str, Any]:

@@ -362,6 +362,8 @@ uninspected:
   description:
     - How many processes could not be looked into, so that their open devices are not known. V(0) as root, except for
       processes that are stuck in the driver.
+    - At least V(1) where C(/proc) does not show processes of others (mount option C(hidepid)), whose number nobody
+      knows.
   returned: when the driver could be asked
   type: int
   sample: 0

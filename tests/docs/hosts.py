@@ -26,7 +26,7 @@ for unit in $(systemctl list-units --all --plain --no-legend 'sglang-*' 'story-*
 done
 pkill -KILL -f '^sglang::|[s]glang.launch_server|[f]akegpu.py hold'  # not this shell
 rm -rf /etc/systemd/system/sglang-* /etc/systemd/system/*/sglang-* /etc/sglang /var/lib/sglang /run/sglang \
-    /var/log/sglang /etc/sudoers.d/*
+    /var/log/sglang /var/log/inferops /etc/sudoers.d/*
 systemctl daemon-reload
 systemctl reset-failed
 exit 0

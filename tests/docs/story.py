@@ -96,7 +96,9 @@ class Story:
     def _sudoers(self, block: Block) -> None:
         """Let sudo on the host read the rules, and leave them there for what follows."""
         number = self._scene.number(block.notes.get("host", ""))
-        path = "/etc/sudoers.d/story"
+        # The file that it names, so that a later rule takes the place of an earlier one.
+        first = block.text.split("\n", 1)[0]
+        path = first[2:] if first.startswith("# /etc/sudoers.d/") else "/etc/sudoers.d/story"
         self._scene.hosts.run(number, f"install -m 440 /dev/stdin {path} <<'END'\n{block.text}END\nvisudo -cf {path}")
 
     def _expect(self, block: Block, text: str, expected: Sequence[str], command: Any = None) -> str:

@@ -34,6 +34,14 @@ def simulate():
     if os.environ.get("FAKEGPU_DEV"):
         # it has its device nodes in a folder of its own,
         importlib.import_module(COLLECTION + "module_utils.gpu.device_nodes").DEV = os.environ["FAKEGPU_DEV"]
+    if os.environ.get("FAKEGPU_DIR"):
+        # its audit log and its journal, which it has none of,
+        audit = importlib.import_module(COLLECTION + "module_utils.system.audit")
+        audit.DEFAULT_PATH = os.path.join(os.environ["FAKEGPU_DIR"], "audit", "audit.jsonl")
+        audit.JOURNAL_SOCKET = os.path.join(os.environ["FAKEGPU_DIR"], "journal.socket")
+        # the kernel modules that it has loaded,
+        reset_drm = importlib.import_module(COLLECTION + "module_utils.gpu.reset_drm")
+        reset_drm.ROOT = os.path.join(os.environ["FAKEGPU_DIR"], "kernel")
     # and its shared memory and temporary files, which are none unless the test says so: those of this machine are
     # nobody's business, and many where tests have run for long.
     leftovers = importlib.import_module(COLLECTION + "module_utils.sglang.processes.leftovers")

@@ -14,6 +14,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import options
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import audit_options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
@@ -228,7 +229,7 @@ class TestRoles:
 class TestCompleteness:
     def test_the_role_gives_gpu_reclaim_every_option(self):
         given = load("roles/gpu_free/vars/main.yml")["__gpu_free_reclaim_arguments"]
-        specs = (options.selection_spec(), options.reclaim_spec(), options.allow_spec())
+        specs = (options.selection_spec(), options.reclaim_spec(), options.allow_spec(), audit_options())
         assert set(given) == {name for spec in specs for name in spec}
 
     @pytest.mark.parametrize("module", MODULES)

@@ -24,8 +24,10 @@ PACKAGE = "ansible_collections.inferops.sglang."
 
 # What takes a code: by position (None: never) and by keyword.
 REASONS = {
+    "Blocker": (0, "code"),
     "Failure": (0, "code"),
     "FailureReason": (0, "code"),
+    "Judged": (0, "code"),
     "NotReady": (0, "reason"),
     "Progress": (0, "state"),
     "Speculation": (3, "problem"),
@@ -37,13 +39,14 @@ REASONS = {
 }
 # Sentences are collected under a code there.
 REASONS_IN = {"plugins/module_utils/gpu/reclaim_report.py": {"setdefault": (0, "key")}}
+ROUTERS = {"RouterError": (0, "reason")}
 CHECKS = dict.fromkeys(("Check", "ok", "failed", "warning", "skipped"), (0, "name"))
 
 # Attributes and expressions that hand on a code which was made elsewhere.
 HANDED_ON = {"code", "name", "outcome", "problem", "reason", "state"}
 CHOSEN = {"next(iter(problems))"}
 # States of a wait that goes on, or ended well; "died" is replaced by what the log says.
-NO_FAILURE = {"", "free", "waiting", "died"}
+NO_FAILURE = {"", "free", "waiting", "died", "done"}
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,7 @@ FOUND = {
     "What the table says": outcomes,
     "GPUs": lambda: codes(REASONS, "plugins/modules/gpu_", "plugins/module_utils/gpu/"),
     "Servers": lambda: codes(REASONS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
+    "Routers": lambda: codes(ROUTERS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
     "Checks": lambda: codes(CHECKS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
 }
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 import pathlib
 import re
 
+from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_inventory import SETTINGS
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def read_variables():
-    """The short names: what defaults and playbooks fall back to."""
+    """The short names: what defaults and playbooks fall back to, and what a rollout reads."""
     files = [*ROOT.glob("roles/*/defaults/main.yml"), *ROOT.glob("playbooks/*.yml")]
-    found = set()
+    found = set(SETTINGS)
     for path in files:
         text = path.read_text(encoding="utf-8")
         found.update(re.findall(r"\b(sglang_\w+)(?= \| default\(| is defined)", text))

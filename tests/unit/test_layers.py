@@ -23,7 +23,9 @@ LAYERS = (
     "sglang/patches",
     "sglang/releases",
     "sglang/processes",
+    "sglang/routers",
     "sglang/readiness",
+    "sglang/looking",
     "sglang/preflight",
 )
 SOURCES = sorted(path for path in MODULE_UTILS.rglob("*.py") if path.parent != MODULE_UTILS)

@@ -24,6 +24,7 @@ GONE = (
     "no such process here: it has ended and a process that inherited its GPU handles keeps the memory, "
     "or it runs in another PID namespace"
 )
+HIDDEN = "it does not show to this user (hidepid): run the task as root (become: true)"
 REUSED = "the driver means an earlier process: the one that has this PID now has no NVIDIA device open"
 ZOMBIE = "a zombie: a process that inherited its GPU handles keeps the memory"
 ENDING = "it is ending and has not released the GPU yet"
@@ -38,7 +39,8 @@ class Sources:
     holds_device says whether it has an NVIDIA device open (None: cannot be told, which is no evidence
     against it); scan: who has devices open, or None where nobody looked; gpu_name: what to call the
     GPU with this minor number where it is not among the readings; outside: what is known, by PID, about
-    the use of GPUs that are not among the readings.
+    the use of GPUs that are not among the readings; hidden: whether there is a process with this PID that
+    may not be seen.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Sources:
         scan: Optional[Scan] = None,
         gpu_name: Callable[[int], str] = "/dev/nvidia{}".format,
         outside: Optional[Mapping[int, str]] = None,
+        hidden: Callable[[int], bool] = lambda pid: False,
     ) -> None:
         self.lookup = lookup
         self.protected_by = protected_by
@@ -56,6 +59,7 @@ class Sources:
         self.scan = scan
         self.gpu_name = gpu_name
         self.outside = outside or {}
+        self.hidden = hidden
 
 
 def join(readings: Sequence[GpuReading], sources: Sources) -> Tuple[Holder, ...]:
@@ -66,7 +70,11 @@ def join(readings: Sequence[GpuReading], sources: Sources) -> Tuple[Holder, ...]
             listed.setdefault(process.pid, {}).setdefault(reading.uuid, []).append(process)
     table = _Table(readings, sources)
     holders = [table.listed(pid, uses) for pid, uses in listed.items()]
-    dead = {holder.pid: holder.gpus for holder in holders if holder.process is None or holder.process.dead}
+    dead = {
+        holder.pid: holder.gpus
+        for holder in holders
+        if (holder.process is None and holder.doubt != HIDDEN) or (holder.process is not None and holder.process.dead)
+    }
     holders.extend(table.unlisted(frozenset(listed), dead))
     return tuple(sorted(holders, key=lambda holder: holder.pid))
 
@@ -108,7 +116,7 @@ class _Table:
         process = self._sources.lookup(pid)
         doubt = ""
         if process is None:
-            doubt = GONE
+            doubt = HIDDEN if self._sources.hidden(pid) else GONE
         elif process.dead:
             doubt = ZOMBIE
         elif not process.exe and not process.argv:  # its memory is gone already, its descriptors are not

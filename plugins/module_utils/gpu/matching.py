@@ -72,7 +72,8 @@ class Who:
         """By which option's kind (users, executables, sessions, units, containers) and entry a process is meant.
 
         Two empty strings where it is not.  A unit inside a container is the container's own affair: it
-        is not compared with units of the host.
+        is not compared with units of the host.  Nor are units and containers below a user's own manager: that
+        user gives them any name, so that only the user says who they are.
         """
         if process.uid in self.uids:
             return "users", process.user
@@ -81,6 +82,8 @@ class Who:
             return "executables", entry
         if process.session in self.sessions:
             return "sessions", str(process.session)
+        if process.user_manager is not None:
+            return "", ""
         if process.container is not None:
             entry = container_matches(process.container, self.containers)
             return ("containers", entry) if entry else ("", "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
 
 FREE = "free"
 BUSY = "busy"
@@ -241,9 +242,8 @@ class Holder:
 
 
 def printable(text: str, longest: int = 80) -> str:
-    """Text that a process chose, without what could steer a terminal, and not endless."""
-    shown = "".join(char if char.isprintable() else "?" for char in text)
-    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
+    """Text that a process chose, in which everything shows and nothing steers a terminal, and not endless."""
+    return visible(text, longest)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from typing import Callable, Collection, Dict, List, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo, ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
+    MOST_ARGUMENTS,
+    ProcessIdentity,
+    ProcessInfo,
+    ProcFs,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -203,7 +208,7 @@ class MpsControl:
         """The folder of a daemon's pipes; nothing else of its environment is kept."""
         try:
             with open(os.path.join(self._procfs.root, str(pid), "environ"), "rb") as stream:
-                entries = stream.read().split(b"\0")
+                entries = stream.read(MOST_ARGUMENTS).split(b"\0")
         except OSError:
             return _DEFAULT_PIPES
         start = (_PIPES + "=").encode()

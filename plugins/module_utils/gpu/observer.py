@@ -99,6 +99,7 @@ class Observer:
         self._seen_holding: Set[ProcessIdentity] = set()
         self._known: FrozenSet[ProcessIdentity] = frozenset()
         self._namespaced = procfs.in_pid_namespace()
+        self._hidden = procfs.hidden()
         self._uninspected = 0
         self._crowded = False
         self._stuck: Tuple[int, ...] = ()
@@ -145,8 +146,9 @@ class Observer:
             scan,
             lambda minor: self._names.get(minor, "/dev/nvidia%d" % minor),
             outside,
+            lambda pid: bool(self._hidden) and self._procfs.exists(pid),
         )
-        view = View(scan is not None, self._namespaced, self._uninspected, self._stuck)
+        view = View(scan is not None, self._namespaced, self._uninspected, self._stuck, self._hidden)
         return Look(readings, join(readings, sources), view)
 
     def _outside(self, pids: FrozenSet[int]) -> Dict[int, str]:
@@ -190,7 +192,8 @@ class Observer:
         found = device_scan.scan(inspector, pids)
         if what == EVERYTHING:
             self._known = frozenset(found.found)
-            self._uninspected = found.uninspected + len(found.stuck)
+            # How many do not show cannot be known. None would be a claim.
+            self._uninspected = max(found.uninspected + len(found.stuck), 1 if self._hidden else 0)
             self._stuck = found.stuck
         self._seen_holding.update(found.found)
         return found

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which processes must not be ended, and why.
 
-Decided by executable, unit and kinship.  Never by the process's name, which any program can set.
+Decided by executable, unit and kinship.  Never by the process's name, which any program can set.  Nor does the
+name of a file or unit count by itself: anybody may have a file called Xorg, and units of the own user manager.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import FrozenSet
+from typing import FrozenSet, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Holder
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import PATH, visible
 
-# Patterns of the file names of executables, and what they are.
-_EXECUTABLES = (
+# Patterns of the file names of executables, and what they are.  These run as root or as a user of the system.
+_SYSTEM_EXECUTABLES = (
     ("nvidia-persistenced", "the NVIDIA persistence daemon"),
     ("nv-hostengine", "the DCGM host engine"),
     ("dcgm-exporter", "the DCGM exporter"),
@@ -25,6 +27,9 @@ _EXECUTABLES = (
     ("nvlsm", "the NVLink subnet manager"),
     ("nvidia-imex", "the NVIDIA IMEX daemon"),
     ("nvidia-powerd", "the NVIDIA power daemon"),
+)
+# These run as whoever sits there, or computes.
+_PERSONAL_EXECUTABLES = (
     ("nvidia-cuda-mps-control", "the CUDA MPS control daemon"),
     ("nvidia-cuda-mps-server", "the CUDA MPS server"),
     ("Xorg", "the X server"),
@@ -50,6 +55,10 @@ _UNITS = (
     ("sddm*.service", "a display manager"),
     ("lightdm*.service", "a display manager"),
 )
+
+
+# Users below are the system's; login.defs(5) counts those of people from there.
+_FIRST_PERSON = 1000
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,23 @@ class Protection:
 def daemon_of(process: ProcessInfo) -> str:
     """Which daemon of the driver or the display a process is, in words, or ""."""
     name = os.path.basename(process.exe)
-    for pattern, what in _EXECUTABLES:
+    for pattern, what in _executables(process):
         if fnmatchcase(name, pattern):
-            return "%s (executable %s)" % (what, process.exe)
+            return "%s (executable %s)" % (what, visible(process.exe, PATH))
     for pattern, what in _UNITS:
-        if process.unit and fnmatchcase(process.unit, pattern):
+        if process.unit and process.user_manager is None and fnmatchcase(process.unit, pattern):
             return "%s (unit %s)" % (what, process.unit)
     return ""
+
+
+def _executables(process: ProcessInfo) -> Sequence[Tuple[str, str]]:
+    """The patterns that may tell this process."""
+    if process.container is not None:
+        # Files and users in there are numbered as its engine likes.
+        return _SYSTEM_EXECUTABLES + _PERSONAL_EXECUTABLES
+    trusted = (None, 0, os.geteuid())
+    if process.exe_owner not in trusted:
+        return ()
+    # Whoever runs a daemon's own file under his own name can have other code loaded into it.
+    system = process.uid < _FIRST_PERSON or process.uid == os.geteuid()
+    return (_SYSTEM_EXECUTABLES if system else ()) + _PERSONAL_EXECUTABLES

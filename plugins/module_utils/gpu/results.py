@@ -13,13 +13,13 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     Holder,
     MigDevice,
     Verdict,
-    printable,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import Look
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.recovery import warnings as recovery_warnings
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.waiting import Change
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import PATH, visible
 
 if TYPE_CHECKING:
     from ansible_collections.inferops.sglang.plugins.module_utils.gpu.open import Session
@@ -88,8 +88,8 @@ def holder_result(holder: Holder) -> Dict[str, Any]:
         "start_time": _utc(process.started_at) if process else None,
         "start_ticks": process.start_time if process else None,
         "user": process.user if process else None,
-        "name": printable(process.name) if process else "",
-        "exe": process.exe if process else "",
+        "name": process.name if process else "",
+        "exe": visible(process.exe, PATH) if process else "",
         "gpus": list(holder.gpus),
         "attached": list(holder.attached),
         "evidence": list(holder.evidence),
@@ -101,7 +101,7 @@ def holder_result(holder: Holder) -> Dict[str, Any]:
         ],
         "state": process.state if process else "",
         "unit": process.unit if process else None,
-        "cgroup": process.cgroup if process else "",
+        "cgroup": visible(process.cgroup, PATH) if process else "",
         "container": container_result(process.container) if process and process.container else None,
         "namespace_pid": process.namespace_pid if process else None,
         "protected": bool(holder.protected_by),
@@ -111,7 +111,7 @@ def holder_result(holder: Holder) -> Dict[str, Any]:
 
 def container_result(container: Container) -> Dict[str, Any]:
     """A container; name is "" where only the id is known."""
-    return {"runtime": container.runtime, "id": container.id, "name": container.name}
+    return {"runtime": container.runtime, "id": visible(container.id), "name": visible(container.name)}
 
 
 def change_result(change: Change) -> Dict[str, Any]:
@@ -142,6 +142,11 @@ def warnings_of(look: Look, root: bool) -> List[str]:
         found.append(
             "PID %d is stuck in the kernel: a look at what it has open does not return. It may hold a GPU" % pid
         )
+    if look.view.hidden:
+        found.append(
+            "%s: who holds a GPU cannot be told of them: run the task as root (become: true)" % look.view.hidden
+        )
+        return found
     hidden = look.view.uninspected - len(look.view.stuck)
     if hidden > 0 and not root:
         found.append(

@@ -65,14 +65,15 @@ class View:
     """What limits the sight of this task: facts that explain memory of nobody.
 
     scanned: descriptors and mappings have been looked at; namespaced: it runs in a PID namespace of its
-    own; uninspected: how many processes it may not look into; stuck: the PIDs of those among them that a
-    look into never returned from.
+    own; uninspected: how many processes it may not look into, at least; stuck: the PIDs of those among them
+    that a look into never returned from; hidden: why others may be there that do not even show, "" where all do.
     """
 
     scanned: bool = False
     namespaced: bool = False
     uninspected: int = 0
     stuck: Tuple[int, ...] = ()
+    hidden: str = ""
 
 
 def holders_of(reading: GpuReading, holders: Sequence[Holder]) -> List[Holder]:
@@ -158,7 +159,9 @@ def _explain(reading: GpuReading, holders: Sequence[Holder], view: View) -> str:
             "this task runs in a PID namespace of its own (a container or an LXC guest), where the driver shows no "
             "process from outside: run it on the host itself"
         )
-    if view.uninspected:
+    if view.hidden:
+        causes.append("%s: run the task as root (become: true)" % view.hidden)
+    elif view.uninspected:
         causes.append("%d processes may not be looked into: run the task as root (become: true)" % view.uninspected)
     if reading.addressing_mode == "ats":
         causes.append(

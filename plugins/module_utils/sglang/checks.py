@@ -7,19 +7,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Sequence
 
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible_lines
+
 OK = "ok"
 FAILED = "failed"
 WARNING = "warning"
 SKIPPED = "skipped"
 
+# What SGLang's own parser says, with its usage, is the longest (characters).
+_LONGEST = 20_000
+
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found: name is stable, message is for people and has the remedy where one is needed."""
+    """What one check found: name is stable, message is for people and has the remedy where one is needed.
+
+    A message may quote names of files and contents of models, so that it is made visible in any case.
+    """
 
     name: str
     status: str
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", visible_lines(self.message, _LONGEST))
 
     def to_dict(self) -> Dict[str, str]:
         """As it is returned by the module."""

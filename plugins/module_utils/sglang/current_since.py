@@ -16,6 +16,7 @@ from typing import Optional
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import write_text
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 
 _MODE = 0o644
@@ -57,7 +58,7 @@ def current_since(paths: InstancePaths, procfs: ProcFs) -> Optional[Since]:
 
 def _noted_ticks(paths: InstancePaths, release_id: str, procfs: ProcFs) -> Optional[int]:
     try:
-        noted = json.loads(paths.current_since_file.read_text(encoding="utf-8"))
+        noted = bounded_json.loads(regular_file.read_text(paths.current_since_file))
         release, boot_id, ticks = noted["release"], noted["boot_id"], int(noted["ticks"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # an earlier version of this collection made the link

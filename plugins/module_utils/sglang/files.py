@@ -18,14 +18,16 @@ import time
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional
 
+from ansible_collections.inferops.sglang.plugins.module_utils.system import regular_file
+
 _FOLDER_MODE = 0o755
 _LOCK_POLL = 0.1
 
 
 def read_text(path: Path) -> Optional[str]:
-    """The content of a file, or None where there is none."""
+    """The content of a file, or None where there is none.  Raises OSError, also for what is no regular file."""
     try:
-        return path.read_bytes().decode("utf-8", "replace")
+        return regular_file.read_bytes(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
 

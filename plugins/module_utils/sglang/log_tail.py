@@ -9,6 +9,8 @@ import re
 from typing import Iterable, List, Sequence
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import redact_text
+from ansible_collections.inferops.sglang.plugins.module_utils.system import regular_file
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import without_hidden
 
 # Enough for the tracebacks of eight ranks (bytes).
 MAX_BYTES = 512 * 1024
@@ -23,7 +25,6 @@ _ESCAPES = re.compile(
 )
 # What the server's HTTP side logs about those who ask whether it is ready.
 _PROBE = re.compile(r'"(?:GET|HEAD) /(?:health|health_generate|ready|ping)\b[^"]*HTTP/')
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def clean_line(line: str) -> str:
@@ -31,7 +32,8 @@ def clean_line(line: str) -> str:
     line = _ESCAPES.sub("", line)
     # A progress bar rewrites its line: what stands after the last carriage return stays.
     shown = [part for part in line.split("\r") if part.strip()]
-    return _CONTROL.sub("", shown[-1] if shown else "").rstrip()
+    # Left out and not shown as escapes: a secret must not be saved by one in its middle.
+    return without_hidden(shown[-1] if shown else "").rstrip()
 
 
 def clean(text: str, secrets: Iterable[str] = ()) -> List[str]:
@@ -66,7 +68,7 @@ def read_end(path: str, max_bytes: int = MAX_BYTES) -> str:
     Raises OSError where it may not be read.
     """
     try:
-        with open(path, "rb") as stream:
+        with regular_file.open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             start = max(0, size - max_bytes)
             # One byte more: it tells whether the part begins at the start of a line.
@@ -83,7 +85,7 @@ def read_end(path: str, max_bytes: int = MAX_BYTES) -> str:
 def read_start(path: str, max_bytes: int = MAX_BYTES) -> str:
     """The start of a file, at most `max_bytes` of it; "" where there is none or it may not be read."""
     try:
-        with open(path, "rb") as stream:
+        with regular_file.open_regular(path) as stream:
             return stream.read(max_bytes).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -22,6 +22,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction i
     secret_argument_values,
     secrets_of,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 
 FORMAT = 1
 FILE_NAME = "release.json"
@@ -136,7 +137,7 @@ _REQUIRED = ("id", "created", "instance", "manager", "command")
 def parse_release(text: str) -> Release:
     """Read a release from its JSON.  Raises ValueError saying what is wrong with the text."""
     try:
-        data = json.loads(text)
+        data = bounded_json.loads(text)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(data, Mapping):
@@ -165,7 +166,7 @@ def read_release(folder: Path) -> Release:
     """Read the release in a folder (or behind a link to one).  Raises ReleaseError."""
     path = Path(folder) / FILE_NAME
     try:
-        release = parse_release(path.read_text(encoding="utf-8"))
+        release = parse_release(regular_file.read_text(path))
         if release.id != path.resolve().parent.name:
             raise ValueError(f"its id {release.id!r} is not the name of its folder")
         return release

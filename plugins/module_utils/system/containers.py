@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
+
 _SHORT = 12  # digits of a long identifier that people are used to
 
 
@@ -44,7 +46,7 @@ class Container:
     @property
     def label(self) -> str:
         """RUNTIME:NAME, or RUNTIME:ID where no name is known."""
-        return "%s:%s" % (self.runtime, self.name or self.short_id)
+        return "%s:%s" % (self.runtime, visible(self.name or self.short_id))
 
     @property
     def innermost(self) -> Container:
@@ -135,6 +137,8 @@ _LXC_FOLDERS = frozenset(("lxc", "lxc.payload"))
 _QEMU_FOLDER = "qemu.slice"  # Proxmox: qemu.slice/VMID.scope
 # LXC puts -1, -2, ... behind the name where a group of an earlier run is still there; a VMID has no dash.
 _RENAMED_VMID = re.compile(r"(\d+)-\d+$")
+# systemd makes no others; a user to whom a part of the hierarchy was given may make a group of any name.
+_UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(?:service|scope)")
 _USER_MANAGER = re.compile(r"user@(\d+)\.service$")
 
 
@@ -258,7 +262,7 @@ def _unit(parts: Sequence[str], first: int, last: int) -> Optional[UnitName]:
     """The innermost service or scope among the parts of one level, and whose manager runs it."""
     for position in range(last - 1, first - 1, -1):
         part = parts[position]
-        if part.endswith((".service", ".scope")):
+        if _UNIT_NAME.fullmatch(part):
             # A name that could be taken for a file of the kernel's has _ before it; any other stands as it is.
             name = part[1:] if part.startswith("_") else part
             return UnitName(name, _manager(parts[first:position]), _path(parts[: position + 1]))

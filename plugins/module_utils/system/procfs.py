@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container, place_of
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
 
 # comm stands in parentheses and may itself contain spaces and parentheses, so the fields that
 # follow are counted from the *last* closing one.
@@ -26,6 +27,14 @@ _LISTEN = "0A"  # st column of /proc/net/tcp
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in linux/proc_ns.h
 _DEAD_STATES = frozenset("ZXx")
 
+
+# A process may move the ends of its own command line and environment apart as far as its memory goes (bytes).
+MOST_ARGUMENTS = 8 << 20
+# What proc(5) calls hidepid=0, in both spellings.
+_SHOWS_ALL = frozenset(("0", "off"))
+_PTRACEABLE = frozenset(("4", "ptraceable"))
+_CAP_SYS_PTRACE = 19
+_OTHERS_MAY_WRITE = 0o022
 
 # The time of boot, from which start times are counted, is known to a second (seconds).
 _BOOT_TIME_SLACK = 2.0
@@ -47,7 +56,8 @@ class ProcessInfo:
     """One process at one moment.
 
     state is the kernel's letter (R, S, D, Z, T, ...) for its first thread; live_thread is another
-    thread that lives on behind a first one that has ended; exe is "" where it may not be read;
+    thread that lives on behind a first one that has ended; exe is "" where it may not be read, exe_owner the
+    UID that may change that file, None where that is not known, -1 where more than its owner may;
     started_at is in seconds since the epoch; namespace_pid is its PID inside its own PID namespace,
     None where that is the reader's; container is what its control group tells, the outermost one.
     """
@@ -69,11 +79,20 @@ class ProcessInfo:
     live_thread: Optional[int] = None
     namespace_pid: Optional[int] = None
     container: Optional[Container] = None
+    exe_owner: Optional[int] = None
 
     @property
     def identity(self) -> ProcessIdentity:
         """The part of it that never changes."""
         return ProcessIdentity(self.pid, self.start_time)
+
+    @property
+    def user_manager(self) -> Optional[int]:
+        """UID of the user below whose service manager it runs; None where that is the system's.
+
+        That user gives units and containers there any name.
+        """
+        return place_of(self.cgroup).uid
 
     @property
     def dead(self) -> bool:
@@ -86,9 +105,12 @@ class ProcessInfo:
 
     @property
     def name(self) -> str:
-        """A name for people: the first word of the command line, else comm (cut to 15 characters)."""
+        """A name for people, in which everything shows: the first word of the command line, else comm.
+
+        comm has at most 15 bytes.  Both are what the process says of itself.
+        """
         first = self.argv[0].split(" ")[0] if self.argv else ""
-        return os.path.basename(first) or self.comm
+        return visible(os.path.basename(first) or self.comm)
 
 
 @dataclass(frozen=True)
@@ -166,6 +188,13 @@ def parse_status(text: str) -> Dict[str, object]:
     return {"uid": int(uid.group(1)) if uid else None, "namespace_pid": nested[-1] if len(nested) > 1 else None}
 
 
+def _mount_words(line: str) -> Tuple[List[str], str, Tuple[str, str, str]]:
+    """A line of mountinfo: what stands before the dash, the dash, and type, source and options after it."""
+    left, dash, right = line.partition(" - ")
+    after = right.split(" ") + ["", "", ""]
+    return left.split(" "), dash, (after[0], after[1], after[2])
+
+
 def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -184,10 +213,10 @@ class ProcFs:
 
     # -- single files
 
-    def _text(self, *parts: object) -> Optional[str]:
+    def _text(self, *parts: object, most: int = -1) -> Optional[str]:
         try:
             with open(os.path.join(self.root, *[str(p) for p in parts]), "rb") as stream:
-                return stream.read().decode("utf-8", "replace")
+                return stream.read(most).decode("utf-8", "replace")
         except OSError:
             return None
 
@@ -205,6 +234,41 @@ class ProcFs:
             return os.stat(os.path.join(self.root, "self", "ns", "pid")).st_ino != _INITIAL_PID_NAMESPACE
         except OSError:
             return False
+
+    def hidden(self) -> str:
+        """Why there may be processes of other users that do not show here, "" where all of them do.
+
+        Of those that do not show, nothing is known: not even that they are there.
+        """
+        options = ""
+        for line in (self._text("self/mountinfo") or "").splitlines():
+            words, _dash, (kind, _source, super_options) = _mount_words(line)
+            # A later line with the same place is mounted over the earlier one.
+            if kind == "proc" and words[4:5] == [os.path.realpath(self.root)]:
+                options = super_options
+        values = dict(option.partition("=")[::2] for option in options.split(","))
+        how = values.get("hidepid", "0")
+        if how in _SHOWS_ALL or self._may_trace():
+            return ""
+        group = values.get("gid", "")
+        if how not in _PTRACEABLE and group.isdigit() and int(group) in {os.getegid(), *os.getgroups()}:
+            return ""
+        return "%s is mounted with hidepid=%s, so that processes of other users do not show" % (self.root, how)
+
+    def _may_trace(self) -> bool:
+        """Whether this process may look into all others: root may, unless that was taken from it."""
+        found = re.search(r"^CapEff:\s*([0-9a-f]+)$", self._text("self/status") or "", re.MULTILINE)
+        return bool(found and int(found.group(1), 16) >> _CAP_SYS_PTRACE & 1)
+
+    def exists(self, pid: int) -> bool:
+        """Whether there is such a process, shown or not."""
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, OverflowError):
+            return True
+        return True
 
     def pid_max(self) -> int:
         """The first number that can no longer be a PID."""
@@ -286,7 +350,7 @@ class ProcFs:
         status = parse_status(self._text(pid, "status") or "")
         if status["uid"] is not None:  # the folder belongs to root where the process may not be dumped
             uid = int(str(status["uid"]))
-        cmdline = self._text(*view, "cmdline") or ""
+        cmdline = self._text(*view, "cmdline", most=MOST_ARGUMENTS) or ""
         cgroup = parse_cgroup(self._text(*view, "cgroup") or "")
         place = place_of(cgroup)
         unit = place.unit if place.container is None else place.guest_unit
@@ -308,8 +372,17 @@ class ProcFs:
             started_at=self._boot() + start_time / self._ticks,
             live_thread=live_thread,
             container=place.container,
+            exe_owner=self._exe_owner(view) if exe else None,
             namespace_pid=None if status["namespace_pid"] is None else int(str(status["namespace_pid"])),
         )
+
+    def _exe_owner(self, view: Tuple[object, ...]) -> Optional[int]:
+        """Who may change the file that a process runs, see ProcessInfo."""
+        try:
+            status = os.stat(os.path.join(self.root, *[str(part) for part in view], "exe"))
+        except OSError:
+            return None
+        return -1 if status.st_mode & _OTHERS_MAY_WRITE else status.st_uid
 
     def ancestors(self, pid: int) -> List[int]:
         """The parents of a process up to PID 1, nearest first, without the process itself."""
@@ -326,7 +399,7 @@ class ProcFs:
         return chain
 
     def environ(self, pid: int) -> Optional[Dict[str, str]]:
-        """The environment that a process was started with; None where it may not be read, or is gone.
+        """The environment that a process was started with; None where it may not be read, is gone, or has no end.
 
         What a process changes in its own environment later does not show here.
         """
@@ -336,9 +409,12 @@ class ProcFs:
             view = (pid, "task", self._live_thread(pid) or pid)
         try:
             with open(os.path.join(self.root, *[str(part) for part in view], "environ"), "rb") as stream:
-                text = os.fsdecode(stream.read())
+                content = stream.read(MOST_ARGUMENTS + 1)
         except OSError:
             return None
+        if len(content) > MOST_ARGUMENTS:
+            return None
+        text = os.fsdecode(content)
         entries = [entry.partition("=") for entry in text.split("\0")]
         return {name: value for name, equals, value in entries if equals and name}
 

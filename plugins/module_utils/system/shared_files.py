@@ -154,6 +154,9 @@ class FileUsers:
 
     def _hidden(self) -> str:
         """Whether there may be processes that do not show, and yet share these files."""
+        hidden = self._procfs.hidden()
+        if hidden:
+            return "%s: run as root" % hidden
         if not self._procfs.in_pid_namespace():
             return ""
         if self._procfs.namespace(os.getpid(), "ipc") == _INITIAL_IPC_NAMESPACE:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import place_of
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs, parse_stat
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import PATH, visible
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 
@@ -119,7 +121,7 @@ def _frozen(process: ProcessInfo, procfs: ProcFs, cgroup_root: str) -> str:
         else:
             continue
         if switch is not None:
-            return "is frozen by its control group %s: %s" % (path, _thaw(process, *switch))
+            return "is frozen by its control group %s: %s" % (visible(path, PATH), _thaw(process, *switch))
     return ""
 
 
@@ -156,12 +158,14 @@ def _second_version(cgroup_root: str, path: str) -> Optional[Tuple[str, str]]:
 
 def _thaw(process: ProcessInfo, switch: str, word: str) -> str:
     place = place_of(process.cgroup)
-    by_hand = "echo %s > %s" % (word, switch)
+    # People copy this, and whoever may make control groups chooses their names.
+    by_hand = "echo %s > %s" % (word, shlex.quote(visible(switch, PATH)))
     if place.container is not None:
         unpause = {"docker": "docker unpause", "podman": "podman unpause", "containerd": "nerdctl unpause"}
         unpause.update({"lxc": "lxc-unfreeze -n"})
         if place.container.runtime in unpause:
-            return "thaw it with %s %s, or %s" % (unpause[place.container.runtime], place.container.short_id, by_hand)
+            identifier = shlex.quote(visible(place.container.short_id))
+            return "thaw it with %s %s, or %s" % (unpause[place.container.runtime], identifier, by_hand)
     elif place.unit is not None and place.unit.uid is None and place.unit.is_service:
         return "thaw it with systemctl thaw %s, or %s" % (place.unit.name, by_hand)
     return "thaw it with %s" % by_hand

@@ -16,7 +16,11 @@ import shlex
 from typing import Callable, Dict, Optional, Tuple
 from urllib.parse import urlsplit
 
-from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
+from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
+    MOST_ARGUMENTS,
+    ProcessInfo,
+    ProcFs,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import (
     QUERY_TIMEOUT,
     SUPERVISORD,
@@ -42,7 +46,7 @@ def own_variables(procfs: ProcFs, pid: int) -> Dict[str, str]:
     """What supervisord wrote into the environment of a process; nothing else of it."""
     try:
         with open("%s/%d/environ" % (procfs.root, pid), "rb") as stream:
-            content = stream.read()
+            content = stream.read(MOST_ARGUMENTS)
     except OSError:
         return {}
     found = {}

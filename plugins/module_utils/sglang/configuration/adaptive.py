@@ -8,8 +8,6 @@ largest batch size that is not above the running batch counts.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, warning
@@ -25,6 +23,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
     ADAPTIVE,
     ADAPTIVE_CONFIG,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 
 _NAME = "adaptive"
 _OPTION = "speculative_options.adaptive_config"
@@ -107,7 +106,7 @@ def _read(path: str) -> Tuple[Optional[Mapping[str, Any]], List[Check]]:
     if not path.startswith("/"):
         return None, [failed(_NAME, f"{_OPTION}: {path} is no absolute path: give one, or the configuration itself.")]
     try:
-        config = json.loads(Path(path).read_text(encoding="utf-8"))
+        config = bounded_json.loads(regular_file.read_text(path))
     except OSError as error:
         return None, [failed(_NAME, f"{_OPTION}: {path} cannot be read: {error.strerror}.")]
     except ValueError as error:

@@ -7,17 +7,19 @@ Only what certainly dies is refused: SGLang knows more kinds of models than thes
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks import Check, failed, ok, warning
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt", "*.pth")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tekken.json", "vocab.json", "*.tiktoken")
+# The largest that are known take a tenth of it (bytes).
+_MOST_CONFIG, _MOST_INDEX = 4 * regular_file.MIB, 64 * regular_file.MIB
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
@@ -96,7 +98,7 @@ def _read_config(option: str, folder: Path) -> Tuple[Optional[Dict[str, Any]], L
             return None, [warning(option, f"{option}: {folder} has params.json and no config.json: not checked.")]
         return None, [failed(option, f"{option}: {path} does not exist: this is not the folder of a model.")]
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = bounded_json.loads(regular_file.read_text(path, _MOST_CONFIG))
     except OSError as error:
         return None, [failed(option, f"{option}: {path} cannot be read: {error.strerror}.")]
     except ValueError as error:
@@ -124,7 +126,7 @@ def _check_weights(option: str, folder: Path) -> List[Check]:
 
 def _missing_shards(folder: Path, index: Path) -> List[str]:
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = bounded_json.loads(regular_file.read_text(index, _MOST_INDEX))["weight_map"]
         names = sorted(set(weight_map.values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []  # no index, or none that these checks understand

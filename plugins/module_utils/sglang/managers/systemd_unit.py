@@ -34,6 +34,7 @@ HEADER = "# Written by inferops.sglang.sglang_release: changes here are lost, us
 # What an engine may take to stop a container beyond the time that the server gets, and to remove one (seconds).
 _ENGINE_SECONDS = 30.0
 _CLEARING_SECONDS = 90.0
+_UNFIT_PATH = re.compile(r"[\x00-\x1f\x7f]|\A[\s~-]|[\s\\]\Z")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@-]+")
 
 
@@ -70,9 +71,16 @@ def quote_command(command: Sequence[str]) -> str:
 
 
 def quote_path(path: str) -> str:
-    """A path as the value of a setting that expands specifiers and takes the rest of the line."""
-    if "\n" in path:
-        raise ValueError("a path in a unit cannot contain a line break")
+    """A path as the value of a setting that expands specifiers and takes the rest of the line.
+
+    Raises ValueError for one that systemd would read otherwise.  To it a line also ends at a carriage return, and goes
+    on behind a backslash: a folder that somebody named so would bring settings of its own into the unit.
+    """
+    if _UNFIT_PATH.search(path) is not None:
+        raise ValueError(
+            "a path in a unit cannot have control characters, begin with a space, '-' or '~', or end with a space or "
+            f"backslash, as {path!r} does"
+        )
     return path.replace("%", "%%")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import leftovers
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
@@ -139,7 +140,7 @@ def read_manifests(state_dir: str) -> Dict[str, Manifest]:
 
 def _read(path: Path) -> Manifest:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = bounded_json.loads(regular_file.read_text(path))
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']!r} and not {FORMAT}")
         entries = {str(target): _entry(value) for target, value in data["patches"].items()}

@@ -32,7 +32,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.u
     Unmanaged,
     address_of,
 )
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import is_secret_argument, redact_info
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import (
+    is_secret_argument,
+    redact_info,
+    secret_name,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 
@@ -97,16 +101,16 @@ def split_secrets(argv: Tuple[str, ...]) -> Command:
         if not word.startswith("--") or not is_secret_argument(name):
             words.append(word)
         elif equals:
-            secrets[name[2:].replace("_", "-")] = value
+            secrets[secret_name(name)] = value
         elif position < len(argv):
-            secrets[name[2:].replace("_", "-")] = argv[position]
+            secrets[secret_name(name)] = argv[position]
             position += 1
     return Command(words, secrets)
 
 
 def api_key_of(found: Unmanaged) -> Optional[str]:
     """The key that the server was started with, None without one."""
-    return option_value(found.arguments, "--api-key")
+    return split_secrets(tuple(found.arguments)).secrets.get("api-key")
 
 
 def server_environment(environment: Mapping[str, str], account: Optional[pwd.struct_passwd]) -> Dict[str, str]:

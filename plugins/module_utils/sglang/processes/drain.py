@@ -23,6 +23,7 @@ _INTERVAL = 0.25
 _REQUEST_TIMEOUT = 5.0
 # So many looks in a row may fail after one has succeeded: a busy server answers late.
 _TOLERATED = 3
+_MOST_REQUESTS = 1e9
 
 
 class Client(Protocol):
@@ -93,13 +94,14 @@ def _running_and_waiting(row: Mapping[str, Any]) -> Optional[int]:
 
 
 def _number(value: Any) -> Optional[int]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+    # Not "value < 0": NaN is neither, and infinity is no number of requests.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST_REQUESTS:
         return None
     return int(value)
 
 
 _SAMPLE = re.compile(
-    r"^sglang:(?P<name>num_running_reqs|num_queue_reqs)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>[0-9.eE+-]+)",
+    r"^sglang:(?P<name>num_running_reqs|num_queue_reqs)(?:\{(?P<labels>[^}\n]*)\})?[ \t]+(?P<value>[0-9.eE+-]+)",
     re.MULTILINE,
 )
 _DP_RANK = re.compile(r'\bdp_rank="([^"]*)"')
@@ -114,6 +116,8 @@ def count_metrics(text: str) -> Optional[int]:
         try:
             value = float(match.group("value"))
         except ValueError:
+            return None
+        if not 0 <= value <= _MOST_REQUESTS:
             return None
         largest[key] = max(value, largest.get(key, 0.0))
     if not any(name == "num_running_reqs" for name, _rank in largest):

@@ -23,6 +23,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 from ansible_collections.inferops.sglang.plugins.module_utils.system import shared_files
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.shared_files import FileUsers, Look, SharedFile
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import PATH, visible
 
 SHARED_MEMORY = "/dev/shm"
 TEMPORARY = "/tmp"
@@ -62,7 +63,7 @@ class Leftover:
     def to_dict(self) -> Dict[str, Any]:
         """As it is returned by the module."""
         return {
-            "path": self.file.path,
+            "path": visible(self.file.path, PATH),
             "size_mib": self.file.size_mib,
             "action": self.action,
             "reason": self.reason,

@@ -24,6 +24,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import make_folder, write_text
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
     ProcessIdentity,
     ProcessInfo,
@@ -68,7 +69,7 @@ class PidRecord:
 def parse_pid_record(text: str) -> PidRecord:
     """Read the content of a PID file.  Raises ValueError saying what is wrong with it."""
     try:
-        data = json.loads(text)
+        data = bounded_json.loads(text)
     except ValueError as error:
         raise ValueError("it is not JSON (%s)" % error) from None
     if not isinstance(data, dict):
@@ -86,7 +87,8 @@ def parse_pid_record(text: str) -> PidRecord:
 def read_pid_file(path: Path) -> Optional[PidRecord]:
     """The record in a PID file, or None where there is no file.  Raises PidFileError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_file.read_text(path, regular_file.MIB)
+        owner = os.stat(str(path)).st_uid
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
@@ -94,9 +96,21 @@ def read_pid_file(path: Path) -> Optional[PidRecord]:
     except OSError as error:
         raise PidFileError("The PID file %s cannot be read: %s. Run as its owner." % (path, error.strerror)) from None
     try:
-        return parse_pid_record(text)
+        record = parse_pid_record(text)
     except ValueError as error:
         raise PidFileError(_broken(path, str(error))) from None
+    if owner not in (0, os.geteuid()):
+        _check_owner(path, record, owner)
+    return record
+
+
+def _check_owner(path: Path, record: PidRecord, owner: int) -> None:
+    """Let a file of another user name no process but one of that user.  Raises PidFileError."""
+    process = ProcFs().read(record.pid)
+    if process is not None and process.uid != owner:
+        raise PidFileError(
+            _broken(path, "it belongs to user %d, and names the process %d of %s" % (owner, record.pid, process.user))
+        )
 
 
 def _broken(path: Path, problem: str) -> str:
@@ -228,9 +242,13 @@ def spawn(
     launch: Launch, environment: Mapping[str, str], account: Optional[pwd.struct_passwd], log_path: Path
 ) -> subprocess.Popen[bytes]:
     """Start the server in a session of its own, with nothing of the caller's open.  Raises ServerProcessError."""
-    descriptor = os.open(str(log_path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, _LOG_MODE)
     try:
-        os.fchmod(descriptor, _LOG_MODE)  # whatever the umask is
+        descriptor = regular_file.open_own_log(log_path, _LOG_MODE)
+    except OSError as error:
+        raise ServerProcessError(
+            "The log %s cannot be written: %s. Move it away." % (log_path, error.strerror)
+        ) from None
+    try:
         return subprocess.Popen(
             list(launch.command),
             stdin=subprocess.DEVNULL,
@@ -270,7 +288,7 @@ def died_within(
 def exclusive(path: Path) -> Iterator[None]:
     """Let nobody else start or stop this server meanwhile.  Raises ServerProcessError where somebody does."""
     make_folder(path.parent)
-    descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -48,6 +48,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.o
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import (
     PortState,
     look_at_port,
+    port_owner,
     wait_until_free,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.running import Running, find_all
@@ -80,6 +81,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import 
     tls_of_arguments,
     tls_of_release,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import STOP
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit_signals import process_target
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessIdentity, ProcessInfo
 
 # A listener that was just ended may show for a moment (seconds).
@@ -354,11 +357,12 @@ class StopSequence:
             )
         except adoption.AdoptionError as error:
             raise StopError(str(error)) from None
+        self._tools.audit.hide(release.secrets())
         if act:
             # Somebody may be writing a release of this instance meanwhile.
             with locked(Path(self._paths.state_dir), _LOCK_TIMEOUT):
                 plan = self._plan_adopted(release)
-                apply(plan, self._paths)
+                apply(plan, self._paths, self._tools.audit, "adopted from PID %d" % found.process.pid)
         else:
             plan = self._plan_adopted(release)
         self._adopted_version = release.sglang_version
@@ -382,20 +386,12 @@ class StopSequence:
         report, tools, main = self.report, self._tools, server.main
         if main is not None and server.port:
             with self._step("drain"):
-                client = HttpClient(server.host, server.port, server.api_key, tls=server.tls)
-                identity = main.identity
-                report.drain = drain(
-                    client,
-                    self._wish.drain_timeout,
-                    lambda: tools.procfs.alive(identity),
-                    tools.clock,
-                    tools.sleep,
-                )
+                report.drain = self._drain(server, main.identity)
             if report.drain.notable:
                 report.warnings.append("Drain: %s." % report.drain.message)
         used |= keeper.used_by(member.process.pid for member in server.members())
         with self._step("end"):
-            stopped = stop(main, server.way, server.members, self._wish.limits, tools)
+            stopped = self._stop(server)
         report.ended += [_row(item) for item in stopped.ended]
         # A unit that had no process left, such as one that waits to start again, is stopped as well.
         stopped_empty = not stopped.ended and not stopped.main.problem
@@ -405,6 +401,34 @@ class StopSequence:
         if stopped.main.problem and (main is None or tools.procfs.alive(main.identity) or not found):
             found.append(stopped.main.problem)
         return found
+
+    def _stop(self, server: _Server) -> Stopped:
+        """End it, and record that."""
+        wish, tools = self._wish, self._tools
+        target = dict(process_target(server.main), instance=self._paths.instance)
+        drained = server.main is not None and server.port and self.report.drain.asked
+        evidence = {
+            "way": server.way.how,
+            "grace": wish.grace,
+            "in_flight": self.report.drain.in_flight if drained else None,
+        }
+        with tools.audit.event(STOP, target, evidence) as event:
+            stopped = stop(server.main, server.way, server.members, wish.limits, tools)
+            event.outcome = _stop_outcome(stopped)
+            event.detail = stopped.main.problem or stopped.main.limit
+            event.evidence["ended"] = ["%d %s" % (item.process.pid, item.outcome.action) for item in stopped.ended]
+        return stopped
+
+    def _drain(self, server: _Server, identity: ProcessIdentity) -> Drained:
+        tools = self._tools
+        pids = {member.process.pid for member in server.members()} | {identity.pid}
+        owner = port_owner(lambda process: process.pid in pids, server.host, server.port, tools.procfs)
+        if owner.foreign:
+            # Somebody else would be asked, and get the key.
+            return Drained(message="it is not waited for: %s" % owner.foreign, notable=True)
+        key = server.api_key if owner.known else None
+        client = HttpClient(server.host, server.port, key, tls=server.tls)
+        return drain(client, self._wish.drain_timeout, lambda: tools.procfs.alive(identity), tools.clock, tools.sleep)
 
     def _judge(self, server: _Server, stopped: Stopped) -> None:
         outcome = stopped.main.outcome
@@ -462,6 +486,10 @@ class StopSequence:
         self.report.leftovers = found
         if any(item.action in (REMOVED, WOULD_REMOVE) for item in found):
             self.report.changed = True
+        removed = [item.file.path for item in found if item.action == REMOVED]
+        if removed:
+            why = {"why": "nobody uses them after the stop", "files": removed}
+            self._tools.audit.record(STOP, {"instance": self._paths.instance}, why, REMOVED)
 
     def _others_run(self, uid: Optional[int], processes: Sequence[ProcessInfo]) -> bool:
         """Whether another server of this user is among the live processes."""
@@ -513,6 +541,16 @@ def _tls_of(release: Optional[Release], arguments: Optional[Sequence[str]]) -> O
     if found is not None or release is None or (arguments is not None and "--config" not in arguments):
         return found
     return tls_of_release(release)
+
+
+def _stop_outcome(stopped: Stopped) -> str:
+    """What became of a server in a word."""
+    if stopped.survivors:
+        return "survived"
+    if stopped.main.problem:
+        return "failed"
+    outcome = stopped.main.outcome
+    return "killed" if outcome is not None and "SIGKILL" in outcome.signals else "stopped"
 
 
 def _by_pid(item: Tuple[ProcessIdentity, Member]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers import unit_control
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.unit_state import (
@@ -20,6 +20,12 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.managers.un
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ownership import INHERITED, MAIN, Member
 from ansible_collections.inferops.sglang.plugins.module_utils.system import stuck
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import NO_AUDIT, SIGNAL, AuditLog
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit_signals import (
+    Described,
+    SignalAudit,
+    process_target,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import (
     ProcessIdentity,
     ProcessInfo,
@@ -72,7 +78,9 @@ class MainEnd:
 
 
 class Way(Protocol):
-    """A way to end the main process of a server."""
+    """A way to end the main process of a server; how names it, for the audit log."""
+
+    how: str
 
     def end(self, main: Optional[ProcessInfo], limits: Limits) -> MainEnd:
         """End it; main is None where only its manager has to be told."""
@@ -80,21 +88,40 @@ class Way(Protocol):
 
 @dataclass
 class Tools:
-    """The host, and time."""
+    """The host, and time.  instance: whose processes are ended, for the audit log."""
 
     procfs: ProcFs
     run: Runner
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     kill: Callable[..., List[Outcome]] = field(default=end_processes)
+    audit: AuditLog = NO_AUDIT
+    instance: str = ""
 
-    def end(self, targets: Sequence[ProcessIdentity], grace: float, kill_timeout: float) -> List[Outcome]:
-        """End processes together."""
-        return self.kill(targets, grace, kill_timeout, self.procfs, clock=self.clock, sleep=self.sleep)
+    def end(
+        self,
+        targets: Sequence[ProcessIdentity],
+        grace: float,
+        kill_timeout: float,
+        evidence: Optional[Mapping[ProcessIdentity, str]] = None,
+    ) -> List[Outcome]:
+        """End processes together.  evidence: what shows that each is the instance's; without it, its main one."""
+        found = evidence or {}
+
+        def describe(identity: ProcessIdentity) -> Described:
+            process = self.procfs.read(identity.pid)
+            same = process is not None and process.identity == identity
+            target = dict(process_target(process if same else None, identity), instance=self.instance)
+            return target, {"found": found.get(identity, MAIN)}
+
+        witness = SignalAudit(self.audit, describe)
+        return self.kill(targets, grace, kill_timeout, self.procfs, clock=self.clock, sleep=self.sleep, witness=witness)
 
 
 class BySignal:
     """A process that nobody manages but this collection."""
+
+    how = "signal"
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -111,6 +138,7 @@ class ByEngine:
     def __init__(self, tools: Tools, stop_words: Sequence[str]) -> None:
         self._tools = tools
         self._words = list(stop_words)
+        self.how = " ".join(self._words)
 
     def end(self, main: Optional[ProcessInfo], limits: Limits) -> MainEnd:
         if main is None:
@@ -130,6 +158,7 @@ class ByUnit:
         self._tools = tools
         self._unit = unit
         self._members = members
+        self.how = "systemctl stop %s" % unit
 
     def end(self, main: Optional[ProcessInfo], limits: Limits) -> MainEnd:
         tools, began = self._tools, self._tools.clock()
@@ -139,14 +168,22 @@ class ByUnit:
             killed = not state.idle
             if killed:
                 # It may no longer be told to start again, so this is its end.
-                unit_control.kill(self._unit, tools.run)
-                tools.end([member.process.identity for member in self._members()], 0, limits.kill_timeout)
+                self._kill(limits)
                 state = unit_control.wait_until_idle(
                     self._unit, min(_SETTLE, limits.kill_timeout), tools.run, tools.clock, tools.sleep
                 )
         except UnitError as error:
             return MainEnd(problem="%s: run as root" % error if "denied" in str(error).lower() else str(error))
         return self._judge(main, state, killed, tools.clock() - began)
+
+    def _kill(self, limits: Limits) -> None:
+        tools = self._tools
+        why = {"why": "it did not stop within %g s" % limits.grace}
+        with tools.audit.event(SIGNAL, {"unit": self._unit, "instance": tools.instance}, why) as event:
+            unit_control.kill(self._unit, tools.run)
+            event.outcome, event.detail = "sent", "SIGKILL to all of its processes, by systemd"
+        found = {member.process.identity: member.evidence for member in self._members()}
+        tools.end(list(found), 0, limits.kill_timeout, found)
 
     def _watch(self, main: Optional[ProcessInfo], deadline: float) -> UnitState:
         """Wait until the unit is idle, or the time is over: the process is looked at often, systemd seldom."""
@@ -223,7 +260,8 @@ def stop(
         rest = _rest(before, members(), main, survivors, tools.procfs)
         if not rest:
             break
-        outcomes = tools.end([member.process.identity for member in rest], 0, limits.kill_timeout)
+        found = {member.process.identity: member.evidence for member in rest}
+        outcomes = tools.end(list(found), 0, limits.kill_timeout, found)
         for member, outcome in zip(rest, outcomes):
             if outcome.action == "survived":
                 survivors.add(outcome.identity)

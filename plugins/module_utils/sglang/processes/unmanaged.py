@@ -18,7 +18,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.checks impo
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.command_line import option_value
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ownership import marked_instance
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import conflict
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import redact_argv
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import shown_command
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import (
     DOCKER,
@@ -69,7 +69,7 @@ class Unmanaged:
             "start_ticks": self.process.start_time,
             "user": self.process.user,
             "name": self.process.name,
-            "command": redact_argv(self.process.argv),
+            "command": shown_command(self.process.argv),
             "listening": self.listening,
             "supervisor": self.supervisor.label if self.supervisor is not None else "",
         }
@@ -226,6 +226,15 @@ def check_unmanaged(found: Optional[Unmanaged], policy: str) -> List[Check]:
                 _NAME,
                 "%s, and %s runs it: %s."
                 % (_capital(found.describe()), found.supervisor.label, _remedy(found.supervisor)),
+            )
+        ]
+    if found.process.container is not None and policy == TAKE_OVER:
+        # Its files and its root are not the host's: started here, it would be another program, perhaps as root.
+        return [
+            failed(
+                _NAME,
+                "%s in the container %s, and cannot be taken over from there: end it (kill %d)."
+                % (_capital(found.describe()), found.process.container.label, found.process.pid),
             )
         ]
     if policy == TAKE_OVER:

@@ -20,7 +20,11 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
     version_tuple,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.readiness import Generation
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible, visible_value
 
+# Of a value of a server, in messages and results (characters).
+_LONGEST_VALUE = 300
+_LONGEST_NUMBER = 40
 # In place of names: everything that is expected.
 ALL_FIELDS = "all"
 # SGLang may still correct these while it starts, as it sees the GPUs and the model: worth knowing, and no failure.
@@ -97,7 +101,9 @@ class Mismatch:
 
     def to_dict(self) -> Dict[str, Any]:
         """As it is returned by the module."""
-        return {"field": self.field, "expected": self.expected, "actual": self.actual, "note": self.note}
+        # What a server reports may be anything.
+        actual = visible_value(self.actual, _LONGEST_VALUE)
+        return {"field": self.field, "expected": self.expected, "actual": actual, "note": self.note}
 
     def message(self) -> str:
         """As a part of a sentence."""
@@ -106,7 +112,7 @@ class Mismatch:
 
 
 def _shown(value: Any) -> str:
-    return "unset" if value is None else str(value)
+    return "unset" if value is None else visible(str(value), _LONGEST_VALUE)
 
 
 # -- comparing
@@ -136,7 +142,8 @@ def _canonical(name: str, value: Any) -> Any:
             return None
         if lowered in ("true", "false"):
             return lowered == "true"
-        if re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", lowered):
+        # The length first: of a million digits the pattern would need hours to see that they are no number.
+        if len(lowered) <= _LONGEST_NUMBER and re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", lowered):
             return float(text)
         if name.endswith(("_path", "_config", "_map")) or name in ("model", "served_model_name"):
             return text.rstrip("/") or "/"

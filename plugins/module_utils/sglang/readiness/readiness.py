@@ -44,6 +44,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.s
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.start_progress import LogWatch
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.workers import WorkerWatch
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
 
 # So many answers in a row may be bad after the server said that it is ready, before that counts as a failure.
 TOLERATED = 3
@@ -59,6 +60,8 @@ _SILENT = 60.0
 _FIRST_PATIENCE = 1.0
 # So many times as long for a server that was up before: others may stand in its queue.
 _BUSY_PATIENCE = 4.0
+# What is quoted of a server (characters).
+_LONGEST_SAID = 300
 # How long a server whose main process lives may stop listening: one that goes down may take long to end (seconds).
 _CLOSED = 30.0
 
@@ -613,9 +616,11 @@ def _generation(answer: Answer) -> Generation:
         raise NotReady("unexpected_answer", "/generate answered without meta_info: %s." % answer.text())
     finish = meta.get("finish_reason")
     if isinstance(finish, dict) and finish.get("type") == "abort":
-        said = finish.get("message") or "it says no reason"
+        said = visible(str(finish.get("message") or "it says no reason"), _LONGEST_SAID)
         raise NotReady("generation_failed", "The server gave up a generation: %s." % said, True)
     tokens = meta.get("completion_tokens")
     if not isinstance(tokens, int) or tokens < 1:
-        raise NotReady("generation_failed", "/generate answered with %r tokens. See the log." % (tokens,), True)
+        raise NotReady(
+            "generation_failed", "/generate answered with %s tokens. See the log." % visible(repr(tokens)), True
+        )
     return Generation(tokens, meta, answer.seconds)

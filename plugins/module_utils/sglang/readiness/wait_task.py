@@ -59,6 +59,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.pr
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import tls_of_fields, tls_of_release
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.supervisor import Runner
+from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible, visible_value
 
 _LOCK_REMEDY = (
     "A server that is killed while it compiles kernels leaves such a lock behind: if nobody else compiles there, stop "
@@ -223,6 +224,7 @@ class WaitTask:
         waiter, state = self.waiter, self.state
         if not state.samples[0]:
             waiter.wait_for_health()
+            self._before_the_key()
         if state.judged < 1:
             self._sample(0, proof.PROMPTS)
             self._prove(0)
@@ -238,6 +240,12 @@ class WaitTask:
             message = "After %d answered requests it answers no more. %s" % (state.soak.answered, error)
             raise NotReady("hangs_under_load", message, error.in_log, error.status) from None
         self._prove(1)
+
+    def _before_the_key(self) -> None:
+        """Know who listens before the first request that has the key in it: somebody may wait there for keys."""
+        if self.api_key:
+            self._prove_listener()
+            self.waiter.check_still_there()
 
     def _check_resumed(self) -> None:
         """Whether what the last part of the wait knew is still so."""
@@ -304,7 +312,7 @@ class WaitTask:
         except HttpError:
             return 0
 
-    def _prove_process(self) -> None:
+    def _prove_listener(self) -> None:
         owner = port_owner(self.process.owns, self.host, self.port, self.procfs)
         if not owner.known and not self.rank:
             raise NotReady(
@@ -312,6 +320,9 @@ class WaitTask:
                 "It cannot be seen whose socket listens on port %d, so it cannot be told whether this server answered. "
                 "Run as root (in a container with the capability SYS_PTRACE) or as the server's user." % self.port,
             )
+
+    def _prove_process(self) -> None:
+        self._prove_listener()
         if self.release is None or self.process.identity is None:
             return
         why = self.process.stale(self.release, current_since(self.paths, self.procfs))
@@ -334,9 +345,9 @@ class WaitTask:
     def _prove_configuration(self, info: Dict[str, Any], lines: List[str]) -> None:
         facts = self.facts
         shown = redact_info(info)
-        facts["version"] = str(info.get("version") or "")
-        facts["effective"] = effective_of(shown, self.fields)
-        facts["adjusted"] = proof.adjusted_of(facts["requested"], shown)
+        facts["version"] = visible(str(info.get("version") or ""))
+        facts["effective"] = visible_value(effective_of(shown, self.fields))
+        facts["adjusted"] = visible_value(proof.adjusted_of(facts["requested"], shown))
         facts["worker"] = proof.worker_of(info)
         environment: Mapping[str, str] = self.release.environment if self.release else {}
         facts["expected_worker"] = proof.expected_worker(

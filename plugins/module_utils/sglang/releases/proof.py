@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, List, Mapping, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
 
 FORMAT = 1
 FILE_NAME = "proof.json"
@@ -60,7 +61,7 @@ def proof_file(paths: InstancePaths, release_id: str) -> Path:
 def read_proof(paths: InstancePaths, release_id: str) -> Optional[Proof]:
     """The proof of a release, or None where there is none that can be read."""
     try:
-        data = json.loads(proof_file(paths, release_id).read_text(encoding="utf-8"))
+        data = bounded_json.loads(regular_file.read_text(proof_file(paths, release_id)))
         if data["format"] != FORMAT or not isinstance(data["proven_at"], str):
             return None
         return proof_from(data, data["proven_at"])

@@ -21,6 +21,7 @@ from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fak
     reading,
     uuid,
 )
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
 POLITE = "import time; print(1, flush=True); time.sleep(600)"
@@ -294,8 +295,8 @@ def test_survivors_are_changed_and_failed(driver, start, run_module, monkeypatch
     one, two = start(0), start(1)
     real = reclaim.end_processes
 
-    def but_one_survives(identities, grace, kill_timeout, procfs):
-        ended = real([i for i in identities if i.pid != two.pid], grace, kill_timeout, procfs=procfs)
+    def but_one_survives(identities, grace, kill_timeout, **others):
+        ended = real([i for i in identities if i.pid != two.pid], grace, kill_timeout, **others)
         (stuck,) = [i for i in identities if i.pid == two.pid]
         return [*ended, type(ended[0])(stuck, "survived", ("SIGTERM", "SIGKILL"), 60.0, state="D")]
 
@@ -324,3 +325,33 @@ def test_a_second_run_changes_nothing(start, run_module):
     start(0)
     assert run_module(gpu_reclaim, {})[1]["changed"] is True
     assert run_module(gpu_reclaim, {})[1]["changed"] is False
+
+
+# -- what is recorded
+
+
+def test_who_was_ended_why_and_by_whom_is_recorded(start, run_module, tmp_path):
+    path = tmp_path / "audit" / "audit.jsonl"
+    polite, stubborn = start(0), start(1, code=STUBBORN)
+    run_module(gpu_reclaim, {"grace": 0.3, "audit_path": str(path)})
+    ends = {row["target"]["pid"]: row for row in recorded(path) if row["outcome"] != "begun"}
+    assert {pid: row["outcome"] for pid, row in ends.items()} == {polite.pid: "terminated", stubborn.pid: "killed"}
+    row = ends[stubborn.pid]
+    assert row["evidence"]["gpus"] == [uuid(1)] and "nvml_compute" in row["evidence"]["found"]
+    assert row["detail"].startswith("SIGTERM, SIGKILL; ")
+    assert row["who"]["uid"] == os.geteuid()
+    assert [one["detail"] for one in recorded(path) if one["id"] == row["id"]][:2] == ["SIGTERM", "SIGKILL"]
+
+
+def test_check_mode_records_nothing(start, run_module, tmp_path):
+    start(0)
+    run_module(gpu_reclaim, {"audit_path": str(tmp_path / "audit" / "audit.jsonl")}, check=True)
+    assert not (tmp_path / "audit").exists()
+
+
+def test_a_log_that_is_refused_keeps_nobody_from_being_ended(start, run_module, tmp_path):
+    one = start(0)
+    tmp_path.chmod(0o777)
+    code, result = run_module(gpu_reclaim, {"audit_path": str(tmp_path / "audit.jsonl")})
+    assert (code, actions(result)) == (0, {one.pid: "terminated"})
+    assert len(result["warnings"]) == 1 and "others may write %s" % tmp_path in str(result["warnings"])

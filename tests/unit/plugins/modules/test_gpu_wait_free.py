@@ -36,6 +36,9 @@ class FakeProcFs:
     def ancestors(self, pid):
         return [1]
 
+    def hidden(self):
+        return ""
+
     def in_pid_namespace(self):
         return False
 

@@ -22,6 +22,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes i
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
 from ansible_collections.inferops.sglang.plugins.modules import sglang_process
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -499,3 +500,53 @@ def test_survivors_fail_the_task_and_keep_the_pid_file(host, monkeypatch):
     assert status == 1 and not result["changed"] and host.pid_file.exists()
     assert "PID %d" % pid in result["msg"] and "state D" in result["msg"]
     assert result["ended"][0]["action"] == "survived" and result["ended"][0]["state"] == "D"
+
+
+# -- what is recorded
+
+
+def test_a_start_and_a_stop_are_recorded(host, tmp_path):
+    path = tmp_path / "audit.jsonl"
+    process = host.start(audit_path=str(path))["process"]
+    status, _result = host.run("stopped", audit_path=str(path))
+    assert status == 0
+    rows = [row for row in recorded(path) if row["outcome"] != "begun"]
+    assert [(row["action"], row["outcome"]) for row in rows] == [
+        ("start", "started"),
+        ("signal", "terminated"),
+        ("stop", "stopped"),
+    ]
+    for row in rows:
+        assert row["target"]["instance"] == "test"
+        assert (row["target"]["pid"], row["target"]["start_ticks"]) == (process["pid"], process["start_ticks"])
+    assert rows[1]["target"]["exe"] == os.path.realpath(sys.executable)
+    assert rows[1]["who"]["uid"] == os.geteuid()
+
+
+def test_a_start_that_dies_at_once_is_recorded_with_the_end_of_what_it_left(host, tmp_path, monkeypatch):
+    monkeypatch.setattr(sglang_process, "_WATCHED", 10.0)
+    path = tmp_path / "audit.jsonl"
+    command = [sys.executable, "-c", DIES_AND_LEAVES_A_WORKER]
+    status, result = host.run("started", command=command, audit_path=str(path))
+    assert status == 1, result
+    rows = [row for row in recorded(path) if row["outcome"] != "begun"]
+    assert [(row["action"], row["outcome"]) for row in rows] == [("signal", "killed"), ("start", "failed")]
+    assert "ended right after its start" in rows[1]["detail"]
+
+
+def test_no_secret_of_the_release_is_recorded(host, tmp_path, monkeypatch):
+    monkeypatch.setattr(sglang_process, "_WATCHED", 10.0)
+    code = "import sys; sys.exit('ValueError: hf_s3cr3t-1 is not known')"
+    host.write_release(command=[sys.executable, "-c", code], environment={"HF_TOKEN": "hf_s3cr3t-1"})
+    status, _result = host.run("started", audit_path=str(tmp_path / "audit.jsonl"))
+    assert status == 1
+    assert recorded(tmp_path / "audit.jsonl")[-1]["outcome"] == "failed"
+    assert "s3cr3t" not in (tmp_path / "audit.jsonl").read_text()
+
+
+def test_what_was_refused_is_a_warning(host, tmp_path):
+    (tmp_path / "audit.jsonl").mkdir()
+    host.start(audit_path=str(tmp_path / "audit.jsonl"))
+    status, result = host.run("stopped", audit_path=str(tmp_path / "audit.jsonl"))
+    assert status == 0 and len(result["warnings"]) == 1
+    assert "not recorded in %s" % (tmp_path / "audit.jsonl") in str(result["warnings"])

@@ -13,6 +13,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files impor
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.modules import sglang_release
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang import installation
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
 
 @pytest.fixture
@@ -97,7 +98,8 @@ def test_every_returned_key_is_documented(release, paths):
 
 
 def test_every_option_is_documented():
-    documented = set(yaml.safe_load(sglang_release.DOCUMENTATION)["options"]) | {"instance", "state_dir", "manager"}
+    documented = set(yaml.safe_load(sglang_release.DOCUMENTATION)["options"])
+    documented |= {"instance", "state_dir", "manager", "audit_path"}
     assert documented == set(sglang_release.argument_spec())
 
 
@@ -407,3 +409,41 @@ def test_another_run_on_the_same_host_is_waited_for(release, paths, monkeypatch)
         assert code == 1 and "another run has been writing there" in result["msg"]
         assert release(steps=3, check=True)[0] == 0
     assert release(steps=3)[0] == 0
+
+
+# -- what is recorded
+
+
+def test_a_change_is_recorded_once_and_without_secrets(release, tmp_path):
+    path = tmp_path / "audit" / "audit.jsonl"
+    _code, result = release(audit_path=str(path), **SECRETS)
+    release(audit_path=str(path), **SECRETS)
+    release("proven", audit_path=str(path))
+    rows = recorded(path)
+    assert [(row["evidence"]["why"], row["outcome"]) for row in rows] == [
+        ("present", "begun"),
+        ("present", "written"),
+        ("proven", "begun"),
+        ("proven", "written"),
+    ]
+    assert {row["target"]["release"] for row in rows} == {result["release"]["id"]}
+    assert "s3cr3t" not in path.read_text()
+
+
+def test_check_mode_records_nothing(release, tmp_path):
+    release(check=True, audit_path=str(tmp_path / "audit" / "audit.jsonl"))
+    assert not (tmp_path / "audit").exists()
+
+
+def test_a_log_that_is_refused_is_a_warning_and_the_work_is_done(release, paths, tmp_path):
+    (tmp_path / "audit.jsonl").symlink_to("elsewhere")
+    code, result = release(audit_path=str(tmp_path / "audit.jsonl"))
+    assert code == 0 and paths.unit_file.exists()
+    assert len(result["warnings"]) == 1
+    assert "not recorded in %s" % (tmp_path / "audit.jsonl") in str(result["warnings"])
+
+
+def test_a_path_that_is_none_is_refused_before_anything_is_written(release, paths):
+    code, result = release(audit_path="audit.jsonl")
+    assert code == 1 and result["msg"].startswith("audit_path: 'audit.jsonl' is not an absolute path")
+    assert not paths.unit_file.exists()

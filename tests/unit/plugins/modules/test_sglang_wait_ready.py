@@ -16,10 +16,12 @@ import time
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import PortOwner
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import wait_task
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import Tls
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.modules import sglang_process, sglang_wait_ready
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang.raw_server import RawServer, reply
 
 PROCFS = ProcFs()
 KEY = "sk-verysecret-1"
@@ -488,6 +490,23 @@ def test_somebody_else_answers(host):
     finally:
         other.kill()
         other.wait()
+
+
+@pytest.mark.parametrize("health", [200, 503])
+def test_somebody_who_waits_on_the_port_for_keys_gets_none(host, health):
+    host.start({"bind": 60}, api_key=KEY)
+    with RawServer(reply(health, b""), port=host.port) as squatter:
+        status, result = host.wait(api_key=KEY)
+    assert status == 1 and result["reason"] == "foreign_listener"
+    assert squatter.request.startswith(b"GET /health ") and KEY.encode() not in squatter.request
+
+
+def test_whose_the_port_is_that_cannot_be_seen_is_not_told_the_key(host, monkeypatch):
+    host.start()
+    monkeypatch.setattr(wait_task, "port_owner", lambda *_words: PortOwner(False))
+    monkeypatch.setattr(wait_task.Waiter, "generate", lambda *_words: pytest.fail("the key was told"))
+    status, result = host.wait(api_key=KEY)
+    assert status == 1 and result["reason"] == "unknown_listener"
 
 
 def test_a_server_of_another_release(host):

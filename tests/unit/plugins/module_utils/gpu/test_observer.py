@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.device_nodes import DeviceNodes
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.holders import GONE, HIDDEN
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import (
     Failure,
     GpuError,
@@ -17,6 +18,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     MigDevice,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.observer import EVERYTHING, KNOWN, Observer, select
+from ansible_collections.inferops.sglang.plugins.module_utils.gpu.results import warnings_of
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.selection import Target
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.verdict import Limits
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
@@ -57,6 +59,36 @@ def test_a_look_joins_gpus_and_processes():
     (holder,) = look.holders
     assert holder.gpus == (uuid(1),)
     assert holder.protected_by == "this task itself"
+
+
+class Hiding(ProcFs):
+    """A /proc on which no process shows but this one."""
+
+    def hidden(self):
+        return "/proc is mounted with hidepid=2, so that processes of other users do not show"
+
+    def pids(self):
+        return [ME]
+
+    def read(self, pid):
+        return super().read(pid) if pid == ME else None
+
+
+def test_processes_that_do_not_show_are_not_counted_as_none(childless):
+    busy = reading(0, 5000, processes=[listed(1), listed(1 << 22)])
+    look = Observer(FakeSession([busy, reading(1, 5000)].__getitem__), Hiding(), [Target(0), Target(1)]).look(
+        EVERYTHING
+    )
+    there, gone = look.holders
+    assert there.doubt == HIDDEN and gone.doubt == GONE
+    assert look.view.uninspected == 1 and "hidepid" in look.view.hidden
+    verdicts = look.verdicts(Limits())
+    assert [verdict.state for verdict in verdicts] == ["busy", "busy"]
+    assert "become: true" in verdicts[0].message
+    assert "hidepid=2" in verdicts[1].message and "No process on this host" not in verdicts[1].message
+    (warning,) = warnings_of(look, root=False)
+    assert "hidepid=2" in warning and "become: true" in warning
+    childless()
 
 
 def test_our_own_parents_are_protected():

@@ -7,6 +7,7 @@ import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.matching import Who
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.protection import Allowance, Protection
+from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import Container
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import holder, process
 
 NOBODY = Protection(own=frozenset([500]), ancestors=frozenset([400, 300, 1]))
@@ -36,7 +37,7 @@ def test_the_system_and_the_task_itself(pid):
     ],
 )
 def test_daemons_by_executable(exe):
-    assert exe in NOBODY.reason(process(900, exe=exe))
+    assert exe in NOBODY.reason(process(900, uid=0, exe=exe))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,38 @@ def test_an_allowance_covers_nobody_in_doubt():
     ],
 )
 def test_each_daemon_is_told_by_its_executable(exe, what):
-    assert NOBODY.reason(process(900, exe=exe)) == "%s (executable %s)" % (what, exe)
+    assert NOBODY.reason(process(900, uid=0, exe=exe)) == "%s (executable %s)" % (what, exe)
+
+
+@pytest.mark.parametrize(
+    ("exe", "uid", "owner", "spared"),
+    [
+        # The driver's daemons run as the system's users, from root's files.
+        ("nvidia-persistenced", 0, 0, True),
+        ("nvidia-persistenced", 999, 0, True),
+        ("nvidia-persistenced", 999, None, True),
+        ("nvidia-persistenced", 1000, 0, False),
+        ("nvidia-persistenced", 0, 1000, False),
+        ("nvidia-persistenced", 0, -1, False),
+        # The desktop and MPS run as anybody, and from root's files too.
+        ("Xorg", 1000, 0, True),
+        ("nvidia-cuda-mps-server", 1000, 0, True),
+        ("Xorg", 1000, 1000, False),
+        ("Xorg", 0, -1, False),
+    ],
+)
+def test_a_daemon_is_who_an_administrator_installed(exe, uid, owner, spared, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert bool(NOBODY.reason(process(900, exe="/usr/bin/" + exe, uid=uid, exe_owner=owner))) == spared
+    inside = Container("docker", "a" * 64)
+    assert NOBODY.reason(process(900, exe="/usr/bin/" + exe, uid=uid, exe_owner=owner, container=inside))
+
+
+def test_without_root_ones_own_files_are_trusted(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    own = {"exe": "/home/me/nvidia-persistenced", "exe_owner": 1000}
+    assert NOBODY.reason(process(900, uid=1000, **own))
+    assert not NOBODY.reason(process(900, uid=1001, **own))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -15,7 +16,7 @@ class RawServer:
     With a pair (see certificates.py) it serves https.
     """
 
-    def __init__(self, answer, family=socket.AF_INET, address="127.0.0.1", pair=None):
+    def __init__(self, answer, family=socket.AF_INET, address="127.0.0.1", pair=None, port=0):
         self.request = b""
         self._answer = answer
         self._context = None
@@ -24,7 +25,7 @@ class RawServer:
             self._context.load_cert_chain(pair.certificate, pair.key)
         self._done = threading.Event()
         self._listener = socket.socket(family)
-        self._listener.bind((address, 0))
+        self._listener.bind((address, port))
         self._listener.listen()
         self.port = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -52,6 +53,8 @@ class RawServer:
 
     def __exit__(self, *_exc):
         self._done.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for somebody to come
         self._listener.close()
         self._thread.join(5)
 

@@ -25,7 +25,7 @@ def pair(tmp_path_factory):
 
 
 def ask(server, tls=None, timeout=10, **more):
-    return HttpClient("127.0.0.1", server.port, tls=tls or Tls(), **more).get("/health", timeout)
+    return HttpClient("127.0.0.1", server.port, tls=tls or Tls(), **more).get("/server_info", timeout)
 
 
 def test_the_name_in_the_certificate_does_not_matter_on_this_host(pair):

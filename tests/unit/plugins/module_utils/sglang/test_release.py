@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
     read_last_good,
     read_release,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.system import regular_file
 
 RELEASE = Release(
     id="r1",
@@ -119,7 +119,7 @@ def test_a_release_that_belongs_to_somebody_else_is_not_said_to_be_broken(paths,
         raise PermissionError(13, "Permission denied")
 
     # A mode would not keep root out.
-    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(regular_file, "open_regular", denied)
     with pytest.raises(ReleaseError, match=r"Permission denied\. Run the task as root") as caught:
         read_current(paths)
     assert "remove" not in str(caught.value)

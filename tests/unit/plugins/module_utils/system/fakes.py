@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import struct
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
 from ansible_collections.inferops.sglang.plugins.module_utils.system.containers import container_of
@@ -226,3 +228,42 @@ def gone(pid):
     except ProcessLookupError:
         return True
     return False
+
+
+def recorded(path):
+    """The records in an audit log."""
+    return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()] if path.exists() else []
+
+
+class FakeJournal:
+    """A socket in place of journald's; entry() is the next entry as a list of (name, value)."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.path)
+        self._socket.settimeout(5)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self._socket.close()
+
+    def entry(self):
+        return parse_journal(self._socket.recv(1 << 17))
+
+
+def parse_journal(datagram):
+    """The fields of a datagram, read as journald reads them."""
+    fields, rest = [], datagram
+    while rest:
+        line, _newline, rest = rest.partition(b"\n")
+        name, equals, value = line.partition(b"=")
+        if not equals:
+            (length,) = struct.unpack("<Q", rest[:8])
+            value, rest = rest[8 : 8 + length], rest[8 + length :]
+            assert rest[:1] == b"\n"
+            rest = rest[1:]
+        fields.append((name.decode(), value.decode()))
+    return fields

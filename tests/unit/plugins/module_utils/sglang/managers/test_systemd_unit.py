@@ -98,6 +98,49 @@ def test_any_command_line_survives_quoting(words):
     assert unquote(line) == command
 
 
+def lines_of(text):
+    """The settings of a unit as systemd's reader takes them apart: see read_line() and config_parse() there."""
+    lines, pending = [], ""
+    for line in re.split("[\n\r\0]", text):
+        line = pending + line.lstrip(" \t")
+        pending = ""
+        if not pending and line[:1] in ("#", ";", ""):
+            continue
+        if line.endswith("\\") and not line.endswith("\\\\"):
+            pending = line[:-1] + " "
+        else:
+            lines.append(line)
+    return [line.partition("=")[::2] for line in lines + ([pending] if pending else [])]
+
+
+PATH_TEXT = st.text(st.sampled_from("/a \\%$~-\r\n\t\0\x0b;#='\"ü\u2028"), max_size=8)
+
+
+@given(PATH_TEXT, PATH_TEXT, st.lists(st.text(st.sampled_from("a\r\n\\ %\"'"), max_size=6), max_size=3))
+def test_no_folder_user_or_word_brings_a_setting_into_a_unit(folder, user, words):
+    plain = lines_of(render(release(working_directory="/srv", user="llm"), PATHS))
+    try:
+        text = render(
+            release(working_directory="/srv/" + folder, user=user or "llm", command=["/usr/bin/python3", *words]), PATHS
+        )
+    except ValueError:
+        return
+    found = lines_of(text)
+    assert [name for name, _value in found] == [name for name, _value in plain]
+    values = dict(found)
+    assert values["WorkingDirectory"].replace("%%", "%") == "/srv/" + folder
+    assert values["User"].replace("%%", "%") == (user or "llm")
+    assert unquote(values["ExecStart"]) == ["/usr/bin/python3", *words]
+
+
+@pytest.mark.parametrize(
+    "folder", ["/tmp/x\rUser=root\rExecStartPre=/tmp/evil", "/tmp/x\\", "/tmp/x ", "/tmp/x\0", "~x"]
+)
+def test_a_folder_that_would_bring_settings_with_it_is_refused(folder):
+    with pytest.raises(ValueError, match="a path in a unit cannot"):
+        render(release(working_directory=folder), PATHS)
+
+
 @pytest.mark.parametrize(
     ("word", "quoted"),
     [
@@ -165,7 +208,7 @@ def test_user_and_folder():
 
 
 def test_refuses_a_folder_that_would_add_a_setting():
-    with pytest.raises(ValueError, match="line break"):
+    with pytest.raises(ValueError, match="control characters"):
         render(release(working_directory="/srv\nUser=root"), PATHS)
 
 

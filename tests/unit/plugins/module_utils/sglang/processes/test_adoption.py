@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import sys
+import types
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.adoption import (
     AdoptionError,
+    api_key_of,
     make_release,
     server_environment,
     split_secrets,
@@ -47,6 +49,14 @@ def test_secrets_leave_the_command_line():
     assert command.words == ["python3", "-m", "sglang", "--tp", "2"]
     assert command.secrets == {"api-key": "a", "admin-api-key": "b", "ssl-keyfile-password": "c"}
     assert split_secrets(("python3", "--api-key")).secrets == {}
+
+
+@pytest.mark.parametrize("words", [("--api-k", "s3cr3t"), ("--api=s3cr3t",), ("--api_ke", "s3cr3t")])
+def test_a_key_behind_the_beginning_of_its_options_name_is_the_key(words):
+    found = types.SimpleNamespace(arguments=words)
+    assert api_key_of(found) == "s3cr3t"
+    assert split_secrets(("python3", *words, "--tp", "2")).words == ["python3", "--tp", "2"]
+    assert api_key_of(types.SimpleNamespace(arguments=("--tp", "2"))) is None
 
 
 def test_the_environment_without_the_session():

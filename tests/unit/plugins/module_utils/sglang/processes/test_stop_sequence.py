@@ -14,13 +14,22 @@ import pytest
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes import stop_sequence
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ownership import Member
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import PortOwner
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.running import Running
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stop_sequence import StopSequence, Wish
-from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stopping import Tools
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.stopping import (
+    Ended,
+    MainEnd,
+    Stopped,
+    Tools,
+)
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import Release, read_current
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import Tls
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import AuditLog
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcessInfo, ProcFs
-from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeRun
+from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang.raw_server import RawServer, reply
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import FakeRun, recorded
 
 
 def process(pid, *argv, uid=0):
@@ -28,7 +37,7 @@ def process(pid, *argv, uid=0):
     return ProcessInfo(pid, 1 << 60, 1, "S", argv[0], "", tuple(argv), uid, "", pid, pid, "/", None, 0.0)
 
 
-SERVER = types.SimpleNamespace(host="127.0.0.1", port=30000, arguments=())
+SERVER = types.SimpleNamespace(host="127.0.0.1", port=30000, arguments=(), process=process(4711, "python3"))
 
 
 @pytest.fixture
@@ -88,6 +97,38 @@ def test_a_rehearsal_makes_not_even_the_folder(paths, adopt, tmp_path):
     assert not (tmp_path / "lib").exists()
 
 
+# -- who is asked, and gets the key
+
+
+def drained(paths, owns, key="sk-verysecret"):
+    """Drain a server on a port where this process listens; owns: whether it is the server's.  What it was asked."""
+    with RawServer(reply(200, b'{"loads": []}')) as listener:
+        main = process(os.getpid() if owns else 1 << 22, "python3")
+        tools = Tools(ProcFs(), FakeRun())
+        server = stop_sequence._Server(main, list, None, "127.0.0.1", listener.port, key, "")
+        found = StopSequence(paths, Wish("process", drain_timeout=0.2), None, tools)._drain(server, main.identity)
+    return found, listener.request
+
+
+def test_somebody_else_on_the_port_of_a_server_is_not_asked(paths):
+    found, request = drained(paths, owns=False)
+    assert request == b"" and not found.asked and found.notable
+    assert "PID %d" % os.getpid() in found.message and "it is not waited for" in found.message
+
+
+def test_the_server_itself_gets_its_key(paths, monkeypatch):
+    monkeypatch.setattr(ProcFs, "alive", lambda *_words: True)
+    _found, request = drained(paths, owns=True)
+    assert b"Authorization: Bearer sk-verysecret" in request
+
+
+def test_who_cannot_be_told_is_asked_without_the_key(paths, monkeypatch):
+    monkeypatch.setattr(ProcFs, "alive", lambda *_words: True)
+    monkeypatch.setattr(stop_sequence, "port_owner", lambda *_words: PortOwner(False))
+    _found, request = drained(paths, owns=False)
+    assert request.startswith(b"GET /") and b"sk-verysecret" not in request
+
+
 # -- what a server is
 
 
@@ -132,3 +173,50 @@ def test_leftovers_are_those_of_the_user_in_the_container_and_not_of_the_engines
     server = replace(sequence._below(main, ""), members=lambda: members)
     assert sequence._user([server]) == 1000
     assert sequence._user([replace(server, main=None)]) == 0
+
+
+# -- what is recorded
+
+
+def outcome_of(main, action, *signals):
+    return Outcome(main.identity, action, signals, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "signals", "problem", "outcome"),
+    [
+        ("terminated", ("SIGTERM",), "", "stopped"),
+        ("killed", ("SIGTERM", "SIGKILL"), "", "killed"),
+        ("survived", ("SIGTERM", "SIGKILL"), "", "survived"),
+        ("terminated", ("SIGTERM",), "the unit is failed", "failed"),
+    ],
+)
+def test_a_stop_is_recorded_before_and_after(paths, monkeypatch, tmp_path, action, signals, problem, outcome):
+    path = tmp_path / "audit.jsonl"
+    main = process(10, "python3", "-m", "sglang.launch_server")
+    end = outcome_of(main, action, *signals)
+
+    def stop(*_words):
+        assert [row["outcome"] for row in recorded(path)] == ["begun"]
+        return Stopped(MainEnd(end, problem=problem), [Ended(main, "main", end)])
+
+    monkeypatch.setattr(stop_sequence, "stop", stop)
+    tools = Tools(ProcFs(), FakeRun(), audit=AuditLog(str(path), journal="/none"))
+    sequence = StopSequence(paths, Wish("process", grace=7.0), None, tools)
+    sequence._stop(sequence._ours(Running("process", main)))
+    row = recorded(path)[-1]
+    assert (row["action"], row["outcome"], row["detail"]) == ("stop", outcome, problem)
+    assert {"pid": 10, "instance": "main"}.items() <= row["target"].items()
+    assert row["evidence"] == {"way": "signal", "grace": 7.0, "in_flight": None, "ended": ["10 " + action]}
+
+
+def test_a_server_that_is_taken_over_is_a_change_of_the_configuration(paths, monkeypatch, tmp_path):
+    release = Release("", "", "main", "process", ["/bin/python3"], origin="adopted")
+    monkeypatch.setattr(stop_sequence.adoption, "make_release", lambda *_words, **_more: release)
+    path = tmp_path / "audit.jsonl"
+    tools = Tools(ProcFs(), FakeRun(), audit=AuditLog(str(path), journal="/none"))
+    StopSequence(paths, Wish("process"), None, tools)._adopt(SERVER, True)
+    row = recorded(path)[-1]
+    assert (row["action"], row["outcome"]) == ("configuration", "written")
+    assert row["evidence"]["why"] == "adopted from PID 4711"
+    assert row["evidence"]["current"] == row["evidence"]["last_good"] == row["target"]["release"]

@@ -19,7 +19,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases import store as release_store
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.releases.proof import proof_at, read_proof
+from ansible_collections.inferops.sglang.plugins.module_utils.system.audit import AuditLog
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang import installation
+from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
 NOW = datetime(2026, 11, 30, 10, 45, tzinfo=timezone.utc)
 
@@ -595,3 +597,65 @@ def test_a_release_that_is_being_removed_is_never_half_a_release(paths, monkeypa
     assert all((path / "release.json").exists() for path in release_store.release_folders(paths))
     prove(paths, keep=1)
     assert len(kept(paths)) == 2
+
+
+# -- what is recorded
+
+
+@pytest.fixture
+def audit(tmp_path):
+    return AuditLog(str(tmp_path / "audit.jsonl"), journal="/none")
+
+
+def test_a_release_is_recorded_with_what_it_replaces(paths, audit, tmp_path):
+    before = deploy(paths, wanted(1)).release.id
+    plan = release_store.plan_present(wanted(2), paths, NOW + timedelta(minutes=1), False)
+    release_store.apply(plan, paths, audit, "present")
+    begun, done = recorded(tmp_path / "audit.jsonl")
+    assert (begun["outcome"], done["outcome"], done["action"]) == ("begun", "written", "configuration")
+    assert done["target"] == {"instance": "main", "release": plan.release.id, "state_dir": paths.state_dir}
+    assert done["evidence"] == {
+        "why": "present",
+        "manager": "systemd",
+        "previous": before,
+        "current": plan.release.id,
+        "files": [str(paths.release_dir(plan.release.id) / "release.json"), str(paths.unit_file)],
+    }
+
+
+def test_a_proof_and_what_is_removed_are_recorded(paths, audit, tmp_path):
+    for minute in range(3):
+        deploy(paths, wanted(minute), minute, proven=True)
+    plan = release_store.plan_proven(paths, 1, proof_at({}, NOW))
+    release_store.apply(plan, paths, audit, "proven")
+    evidence = recorded(tmp_path / "audit.jsonl")[-1]["evidence"]
+    assert evidence == {"why": "proven", "manager": "systemd", "removed": [str(path) for path in plan.remove]}
+    assert len(plan.remove) == 1
+
+
+def test_where_nothing_is_written_nothing_is_recorded(paths, audit, tmp_path):
+    deploy(paths, wanted())
+    plan = release_store.plan_present(wanted(), paths, NOW, False)
+    release_store.apply(plan, paths, audit, "present")
+    assert recorded(tmp_path / "audit.jsonl") == []
+
+
+def test_a_step_that_fails_is_recorded(paths, audit, tmp_path):
+    plan = release_store.plan_present(wanted(), paths, NOW, False)
+    paths.releases_dir.parent.mkdir(parents=True)
+    paths.releases_dir.write_text("in the way")
+    with pytest.raises(OSError):
+        release_store.apply(plan, paths, audit, "present")
+    _begun, failed = recorded(tmp_path / "audit.jsonl")
+    assert failed["outcome"] == "failed" and "releases" in failed["detail"]
+
+
+def test_a_patch_is_recorded_by_its_checksum(paths, sglang):
+    plan = release_store.plan_present(wanted(patches=[sglang.patch(A)]), paths, NOW, False, installation.texts(A))
+    assert release_store.recorded(plan, paths, "present")["patched"] == [
+        {
+            "path": str(sglang.path(installation.WORKER)),
+            "restored": False,
+            "sha256": sglang.patch(A)["sha256_after"],
+        }
+    ]
