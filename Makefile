@@ -108,6 +108,18 @@ sanity: $(TEST_ENVIRONMENT) tree ## ansible-test sanity
 molecule: $(TEST_ENVIRONMENT) tree hosts-root ## playbooks against test hosts over ssh, as root; one: SCENARIO=name
 	@$(IN_VENV) $(TOOLING)/molecule $(COPY) $(SCENARIO)
 
+# The same in two parts of about the same length, which run side by side on hosts of their own.
+FLEET_SCENARIOS := gpu_reset gpu_status interrupted restart_eagle3 rolling
+
+.PHONY: molecule-host
+molecule-host: $(TEST_ENVIRONMENT) tree hosts-root ## those about one host
+	@$(IN_VENV) $(TOOLING)/molecule $(COPY) --all-but $(FLEET_SCENARIOS)
+
+.PHONY: molecule-fleet
+molecule-fleet: $(TEST_ENVIRONMENT) tree hosts-root ## those about several, or about what a fleet needs
+	@$(IN_VENV) TH_NAME=molecule-fleet TH_NET=10.213.10 ANSIBLE_HOME=$(BUILD)/ansible-fleet \
+		$(TOOLING)/molecule $(COPY) $(FLEET_SCENARIOS)
+
 .PHONY: docs
 docs: $(TEST_ENVIRONMENT) tree ## the site of the docs, in build/docs/html; a warning is an error
 	@$(IN_VENV) $(TOOLING)/docs $(COPY) $(BUILD)/docs

@@ -31,10 +31,9 @@ AT_A_TIME = 4
 # one core only, while there is nothing else to do for the other one.
 PREPARATION = ("venv", "hosts-root", "galaxy-venv")
 SHARED = ("links", "tree", "simulator")
-# The unit tests tell most and come first, with those that mostly wait; then what computes, so that nothing is left
-# alone at the end.
+# The longest come first, with those that mostly wait; then what computes, so that nothing is left alone at the end.
 PARTS = (
-    *("unit", "molecule", "deployment", "simulated", "routers"),
+    *("molecule-host", "molecule-fleet", "unit", "deployment", "simulated", "routers"),
     *("parsers", "matrix-ends", "docs-test", "sanity", "lint"),
 )
 
