@@ -80,6 +80,11 @@ parsers: $(TEST_ENVIRONMENT) links ## preflight against the parsers of real SGLa
 	@$(IN_VENV) python tests/parsers/releases.py $(BUILD)/parsers
 	@part=parsers; $(PYTEST) tests/parsers
 
+.PHONY: parsers-ends
+parsers-ends: $(TEST_ENVIRONMENT) links ## only the oldest and the newest of them
+	@$(IN_VENV) RELEASES=ends python tests/parsers/releases.py $(BUILD)/parsers
+	@export RELEASES=ends; part=parsers-ends; $(PYTEST) tests/parsers
+
 .PHONY: routers
 routers: $(TEST_ENVIRONMENT) links simulator ## restarts behind real routers, in which no request may fail
 	@$(TOOLING)/need-packages gcc libc6-dev procps
@@ -127,7 +132,9 @@ docs: $(TEST_ENVIRONMENT) tree ## the site of the docs, in build/docs/html; a wa
 .PHONY: docs-test
 docs-test: docs links hosts-root ## that site, and every code block of every page, as root; one: PYTEST_ARGS="-k rollback -s"
 	@trap 'TH_NAME=docs tests/testhosts/testhosts down' EXIT; trap 'exit 1' INT TERM HUP; \
-	part=docs-test; export TH_NAME=docs TH_NET=10.213.9; $(PYTEST) tests/docs
+	part=docs-test; export TH_NAME=docs TH_NET=10.213.9; rm -rf $(BUILD)/docs-payloads; \
+	export ANSIBLE_CALLBACK_PLUGINS=$(CURDIR)/$(TOOLING)/callback ANSIBLE_CALLBACKS_ENABLED=shared_payloads \
+		SHARED_PAYLOADS=$(BUILD)/docs-payloads; $(PYTEST) tests/docs
 
 .PHONY: one
 one: $(TEST_ENVIRONMENT) links ## one test or folder of tests: TEST=tests/unit/test_layers.py

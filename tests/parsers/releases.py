@@ -35,9 +35,12 @@ class Unavailable(Exception):
 
 
 def releases() -> dict[str, Path]:
-    """The tested releases, oldest first, with what they need."""
+    """The tested releases, oldest first, with what they need; only the first and the last where $RELEASES is "ends"."""
     found = {file.stem.partition("-")[2]: file for file in REQUIREMENTS.glob("sglang-*.txt")}
-    return {version: found[version] for version in sorted(found, key=numbers)}
+    versions = sorted(found, key=numbers)
+    if os.environ.get("RELEASES") == "ends":
+        versions = [versions[0], versions[-1]]
+    return {version: found[version] for version in versions}
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ SHARED = ("links", "tree", "simulator")
 # The longest come first, with those that mostly wait; then what computes, so that nothing is left alone at the end.
 PARTS = (
     *("molecule-host", "molecule-fleet", "unit", "deployment", "simulated", "routers"),
-    *("parsers", "matrix-ends", "docs-test", "sanity", "lint"),
+    *("parsers-ends", "matrix-ends", "docs-test", "sanity", "lint"),
 )
 
 
