@@ -128,6 +128,8 @@ class Scene:
                     and len(addresses) == self.hosts.count
                 ):
                     self._left_out.setdefault(source, []).append(host.name)
+                    # It is nowhere, and no restart must wait until it serves.
+                    hosts.setdefault(host.name, {"sglang_replica_group": "left out"})
                 else:
                     hosts[host.name] = self._connection(host.name, variables, addresses)
             self._addresses.update(addresses)
