@@ -9,6 +9,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 N ?= 2
 PYTEST_ARGS ?=
+# Of make bench-fleet: numbers of hosts.
+SIZES ?= 1,10
+REPLAYED ?= 1,10,50,200
+BENCH_ARGS ?=
 # Of make coverage.
 PARTS ?= unit simulated deployment
 
@@ -80,16 +84,21 @@ parsers: $(TEST_ENVIRONMENT) links ## preflight against the parsers of real SGLa
 	@$(IN_VENV) python tests/parsers/releases.py $(BUILD)/parsers
 	@part=parsers; $(PYTEST) tests/parsers
 
-.PHONY: parsers-ends
-parsers-ends: $(TEST_ENVIRONMENT) links ## only the oldest and the newest of them
-	@$(IN_VENV) RELEASES=ends python tests/parsers/releases.py $(BUILD)/parsers
-	@export RELEASES=ends; part=parsers-ends; $(PYTEST) tests/parsers
+.PHONY: parsers-newest
+parsers-newest: $(TEST_ENVIRONMENT) links ## only the newest of them
+	@$(IN_VENV) RELEASES=newest python tests/parsers/releases.py $(BUILD)/parsers
+	@export RELEASES=newest; part=parsers-newest; $(PYTEST) tests/parsers
 
 .PHONY: routers
 routers: $(TEST_ENVIRONMENT) links simulator ## restarts behind real routers, in which no request may fail
 	@$(TOOLING)/need-packages gcc libc6-dev procps
 	@$(IN_VENV) python tests/routers/install_routers.py $(BUILD)/routers
 	@part=routers; alone=tests/simulated/alone; $(PYTEST) tests/routers
+
+.PHONY: browser
+browser: $(TEST_ENVIRONMENT) links ## the HTML pages in a headless Chromium, on a phone and on a large screen
+	@$(TOOLING)/need-packages chromium fonts-dejavu-core
+	@part=browser; $(PYTEST) tests/browser
 
 .PHONY: matrix
 matrix: $(TEST_ENVIRONMENT) links tree ## every supported Python, ansible-core, nvidia-ml-py; some: MATRIX="--only target-3.8"
@@ -101,9 +110,18 @@ matrix-ends: $(TEST_ENVIRONMENT) links ## only the oldest and the newest of each
 	@$(TOOLING)/need-packages gcc libc6-dev procps
 	@$(IN_VENV) python tests/matrix/run_matrix.py --ends $(MATRIX)
 
+.PHONY: matrix-oldest
+matrix-oldest: $(TEST_ENVIRONMENT) links ## only the modules on the oldest Python of a host
+	@$(TOOLING)/need-packages gcc libc6-dev procps
+	@$(IN_VENV) python tests/matrix/run_matrix.py --oldest $(MATRIX)
+
 .PHONY: lint
-lint: $(TEST_ENVIRONMENT) $(GALAXY_ENVIRONMENT) links tree ## all linters
-	@$(IN_VENV) $(TOOLING)/lint $(LINKS) $(COPY) $(GALAXY_VENV)
+lint: $(TEST_ENVIRONMENT) links tree ## all linters
+	@$(IN_VENV) $(TOOLING)/lint $(LINKS) $(COPY)
+
+.PHONY: ecosystem
+ecosystem: $(TEST_ENVIRONMENT) $(GALAXY_ENVIRONMENT) tree ## what Galaxy, builders of images and GitHub would say
+	@$(IN_VENV) $(TOOLING)/ecosystem $(COPY) $(GALAXY_VENV)
 
 .PHONY: sanity
 sanity: $(TEST_ENVIRONMENT) tree ## ansible-test sanity
@@ -114,7 +132,7 @@ molecule: $(TEST_ENVIRONMENT) tree hosts-root ## playbooks against test hosts ov
 	@$(IN_VENV) $(TOOLING)/molecule $(COPY) $(SCENARIO)
 
 # The same in two parts of about the same length, which run side by side on hosts of their own.
-FLEET_SCENARIOS := gpu_reset gpu_status interrupted restart_eagle3 rolling
+FLEET_SCENARIOS := gpu_reset gpu_status interrupted multi_node restart_eagle3 rolling spec_sweep
 
 .PHONY: molecule-host
 molecule-host: $(TEST_ENVIRONMENT) tree hosts-root ## those about one host
@@ -164,6 +182,11 @@ bench: $(TEST_ENVIRONMENT) ## measurements against the practice, as root: see do
 	python benchmarks/reclaim_and_wait.py --simulated; echo; \
 	python benchmarks/module_start.py; echo; \
 	python benchmarks/look_cost.py
+
+.PHONY: bench-fleet
+bench-fleet: $(TEST_ENVIRONMENT) hosts-root ## restarts of a fleet against the practice, as root; SIZES=1,10 REPLAYED=1,200
+	@$(TOOLING)/need-packages gcc libc6-dev
+	@$(IN_VENV) python benchmarks/fleet_restart.py --sizes "$(SIZES)" --replayed "$(REPLAYED)" $(BENCH_ARGS)
 
 # ---- test hosts -----------------------------------------------------------------------------------------------------
 

@@ -170,6 +170,11 @@ def ends(present: Collection[Version]) -> List[Cell]:
     return [*targets, controllers[0], controllers[-1]]
 
 
+def oldest(present: Collection[Version]) -> List[Cell]:
+    """Of the ends only the oldest Python of a host, with the oldest of everything."""
+    return [cell for cell in ends(present) if cell.kind == TARGET and cell.core == CORE_LINES[0].name]
+
+
 def until_present(pythons: Sequence[Version], present: Collection[Version]) -> List[Version]:
     """The first of them that is there, after those before it that are not."""
     taken = []

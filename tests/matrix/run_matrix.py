@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the tests on every supported version of Python, ansible-core and nvidia-ml-py that this machine can have.
 
-usage: run_matrix.py [--ends] [--list] [--only PATTERN]... [--strict] [--no-fetch] [--jobs N]
+usage: run_matrix.py [--ends | --oldest] [--list] [--only PATTERN]... [--strict] [--no-fetch] [--jobs N]
 
 See README.md beside this file.
 """
@@ -43,6 +43,8 @@ REQUIREMENTS = ROOT / "tests" / "requirements" / "run.txt"
 # The end of a failed cell's log that is shown at once. The rest is in the log.
 LINES_SHOWN = 60
 PYTEST_OPTIONS = ("-q", "-p", "ansible_collections.inferops.sglang.tests.matrix.few_examples")
+# The options that choose a few cells.
+FEW = {"ends": cells.ends, "oldest": cells.oldest}
 # Those that tell Python or a tool of an environment that is not the cell's.
 FOREIGN = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "ANSIBLE_CONFIG")
 
@@ -221,7 +223,9 @@ def run_all(matrix: Matrix, chosen: Sequence[Cell], jobs: int) -> List[Outcome]:
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Run the tests on every supported version that can be had here.")
-    parser.add_argument("--ends", action="store_true", help="only the oldest and the newest of everything")
+    few = parser.add_mutually_exclusive_group()
+    few.add_argument("--ends", dest="few", action="store_const", const="ends", help="only the oldest and the newest")
+    few.add_argument("--oldest", dest="few", action="store_const", const="oldest", help="only the oldest of a host")
     parser.add_argument("--list", action="store_true", help="name the cells and run nothing")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="only cells with such a name")
     parser.add_argument("--strict", action="store_true", help="fail when a cell cannot be had")
@@ -238,8 +242,8 @@ def main(words: Sequence[str]) -> int:
     given = arguments(words)
     if given.list:
         # Which Pythons are here decides what the ends are; they are not fetched for a list.
-        found = interpreters(cells.TARGET_PYTHONS, fetch=False) if given.ends else {}
-        listed = cells.ends(_present(found)) if given.ends else cells.everything()
+        found = interpreters(cells.TARGET_PYTHONS, fetch=False) if given.few else {}
+        listed = FEW[given.few](_present(found)) if given.few else cells.everything()
         print("\n".join(cell.name for cell in cells.chosen(listed, given.only)))
         return 0
 
@@ -249,20 +253,20 @@ def main(words: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, commands.stop)
 
-    if given.ends:
+    if given.few:
         wanted = cells.TARGET_PYTHONS
     else:
         selected = cells.chosen(cells.everything(), given.only)
         wanted = sorted({python for cell in selected for python in cell.pythons})
     found = interpreters(wanted, not given.no_fetch)
-    if given.ends:
-        selected = cells.chosen(cells.ends(_present(found)), given.only)
+    if given.few:
+        selected = cells.chosen(FEW[given.few](_present(found)), given.only)
     if not selected:
         print(f"--only {' '.join(given.only)}: no cell has such a name; --list names them", file=sys.stderr)
         return 2
     outcomes = run_all(Matrix(found, commands), selected, given.jobs)
 
-    part = "matrix-ends" if given.ends else "matrix"
+    part = f"matrix-{given.few}" if given.few else "matrix"
     outcome.write_summary(outcomes, REPORTS / f"{part}.xml")
     print("", *outcome.table(outcomes), "", sep="\n")
     count = outcome.total(outcomes)

@@ -35,11 +35,11 @@ class Unavailable(Exception):
 
 
 def releases() -> dict[str, Path]:
-    """The tested releases, oldest first, with what they need; only the first and the last where $RELEASES is "ends"."""
+    """The tested releases, oldest first, with what they need; only the last where $RELEASES is "newest"."""
     found = {file.stem.partition("-")[2]: file for file in REQUIREMENTS.glob("sglang-*.txt")}
     versions = sorted(found, key=numbers)
-    if os.environ.get("RELEASES") == "ends":
-        versions = [versions[0], versions[-1]]
+    if os.environ.get("RELEASES") == "newest":
+        versions = versions[-1:]
     return {version: found[version] for version in versions}
 
 

@@ -29,12 +29,12 @@ AT_A_TIME = 4
 
 # What several parts need, made first: two runs of make must not make the same thing at the same time.  And what takes
 # one core only, while there is nothing else to do for the other one.
-PREPARATION = ("venv", "hosts-root", "galaxy-venv")
+PREPARATION = ("venv", "hosts-root")
 SHARED = ("links", "tree", "simulator")
 # The longest come first, with those that mostly wait; then what computes, so that nothing is left alone at the end.
 PARTS = (
     *("molecule-host", "molecule-fleet", "unit", "deployment", "simulated", "routers"),
-    *("parsers-ends", "matrix-ends", "docs-test", "sanity", "lint"),
+    *("parsers-newest", "matrix-oldest", "docs-test", "browser", "sanity", "lint"),
 )
 
 

@@ -92,6 +92,10 @@ class TestEnds:
             "target-3.12-core-newest",
         ]
 
+    def test_the_oldest_is_one_of_them(self):
+        assert names(cells.oldest(ALL_PYTHONS)) == ["target-3.8-core-2.18"]
+        assert names(cells.oldest([(3, 10), (3, 12)])) == [f"target-3.{minor}-core-2.18" for minor in (8, 9, 10)]
+
     def test_one_python_is_both_ends(self):
         found = [cell for cell in cells.ends([(3, 11)]) if cell.pythons == ((3, 11),)]
         assert names(found) == ["target-3.11-core-2.18", "target-3.11-core-newest"]
