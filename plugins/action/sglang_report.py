@@ -19,6 +19,7 @@ from ansible.utils.display import Display
 from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible_value
 from ansible_collections.inferops.sglang.plugins.plugin_utils.machine_readable import is_for_programs
 from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
+    as_servers,
     changes,
     columns,
     cut_off,
@@ -45,6 +46,7 @@ _FACTS = (
     "sglang_deploy_failure",
     "sglang_deploy_not_restored",
     "sglang_deploy_not_routed",
+    "sglang_deploy_node",
 )
 _NARROWEST, _WIDEST = 100, 180
 
@@ -82,11 +84,12 @@ def _entry(
 def _show(report: List[Dict[str, Any]], everything: bool) -> None:
     """Print the table, what failed and the sum; also what changes, and what is left, at the end of a run."""
     width = min(max(shutil.get_terminal_size((_WIDEST, 24)).columns, _NARROWEST), _WIDEST)
-    header, rows = columns(report)
+    servers = as_servers(report)
+    header, rows = columns(servers)
     blocks = [table(header, rows, width), *(changes(report) if everything else [])]
     blocks.extend(_failures(report))
     rest = left_line(left(report)) if everything else ""
-    blocks.append(summary(report) + ("\n" + rest if rest else "") + "\n")
+    blocks.append(summary(servers) + ("\n" + rest if rest else "") + "\n")
     display, to_stderr = Display(), is_for_programs(constants.DEFAULT_STDOUT_CALLBACK)
     for block in blocks:
         display.display("\n" + block, stderr=to_stderr)

@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
         try:
             refuse_old_names(known)
             settings = run_settings({host: known[host] for host in hosts})
-            groups, asked = in_groups(hosts, arguments["candidates"], known)
+            groups, asked = in_groups(hosts, arguments["candidates"], known, every)
             plan: Plan = make_plan(groups, settings["groups_at_a_time"])
         except RolloutError as error:
             return {"plan": {}, "refused": dict.fromkeys(hosts, str(error))}
@@ -171,7 +171,8 @@ class ActionModule(ActionBase):
         lost = [host for host in done if host in gone and host not in failed]
         refused = bool(_mapping(arguments["gate"].get("refused")))
         allowed = plan["max_failed"]
-        bad = len(failed) + len(lost)
+        # The hosts of one server fail together, and count once.
+        bad = len([unit for unit in _units(plan) if not {*failed, *lost}.isdisjoint(unit["hosts"])])
         stop = refused or bad > allowed
         if bad and not refused:
             line = words.stop_line(failed, lost, allowed) if stop else words.going_on_line(failed, lost, allowed)

@@ -4,150 +4,51 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
-from ansible_collections.inferops.sglang.plugins.plugin_utils.machine_readable import is_for_programs
-from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import (
-    interval_for,
-    label,
-    lost_line,
-    progress_line,
-)
+from ansible_collections.inferops.sglang.plugins.plugin_utils.parted_action import LONGEST_LINE, PartedAction
+from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import progress_line
+from ansible_collections.inferops.sglang.plugins.plugin_utils.wait_peers import Peers
 
-_MODULE = "inferops.sglang.sglang_wait_ready"
-_DEFAULT_INTERVAL = 10.0
-# How often in a row a lost connection is tried again, and after how long at first (seconds, twice as long each time).
-_ATTEMPTS = 3
-_FIRST_PAUSE = 5.0
-_LONGEST_LINE = 500  # characters
-# Only of use between two parts.
-_INTERNAL = ("waiting", "progress", "resume")
+_PEER_FAILED = "It is waited for no longer, since another node of its server has failed. %s"
 
 
-class ActionModule(ActionBase):
-    """The wait goes on on the host in any case: what is lost with a connection is at most one part."""
+class ActionModule(PartedAction):
+    """Beside what it says, it looks after the other nodes of the same server."""
 
-    _supports_check_mode = True
-    _supports_async = True
+    module = "inferops.sglang.sglang_wait_ready"
+    _peers: Optional[Peers] = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._left_behind: List[str] = []
+    def progress_line(self, who: str, progress: Mapping[str, Any]) -> str:
+        """How far the start is."""
+        return progress_line(who, progress)
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-        result: Dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        arguments = dict(self._task.args)
-        interval = _seconds(arguments.get("progress_interval", _DEFAULT_INTERVAL))
-        by_hand = arguments.get("return_after") not in (None, 0, "0") or arguments.get("resume") is not None
-        if self._task.async_val or by_hand or not interval:
-            # One part; a wrong interval is for the module to refuse.
-            wrap_async = bool(self._task.async_val) and not self._connection.has_native_async
-            result.update(
-                self._execute_module(
-                    module_name=_MODULE, module_args=arguments, task_vars=variables, wrap_async=wrap_async
-                )
-            )
-            return result
-        arguments["return_after"] = interval_for(interval, _hosts_at_a_time(variables))
-        result.update(_shown(self._wait(arguments, variables)))
-        self._tidy_up()
-        return result
+    def in_parts_all_the_same(self, arguments: Mapping[str, Any]) -> bool:
+        """Who looks after others does so without a word."""
+        return bool(arguments.get("peers"))
 
-    def _wait(self, arguments: Dict[str, Any], variables: Dict[str, Any]) -> Dict[str, Any]:
-        """Part after part until there is a result."""
-        who = label(
-            str(variables.get("inventory_hostname", self._play_context.remote_addr)),
-            str(arguments.get("instance") or "main"),
-            self._task.delegate_to,
-        )
-        resume: Optional[Mapping[str, Any]] = None
-        while True:
-            # The module's arguments are added to by _execute_module.
-            given = dict(arguments) if resume is None else dict(arguments, resume=resume)
-            part = self._part(given, variables, who)
-            if not part.get("waiting") or part.get("failed") or not isinstance(part.get("resume"), Mapping):
-                return part
-            resume = part["resume"]
-            _say(progress_line(who, part.get("progress") or {}))
+    def all_parts(self, arguments: Dict[str, Any], variables: Dict[str, Any], silent: bool) -> Dict[str, Any]:
+        """Wait, and tell the others where that fails."""
+        if arguments.get("peers"):
+            self._peers = Peers(str(constants.DEFAULT_LOCAL_TMP), str(arguments["peers"]))
+        try:
+            found = super().all_parts(arguments, variables, silent)
+        except AnsibleConnectionFailure as error:
+            self._tell_peers("it cannot be reached: %s" % error)
+            raise
+        if found.get("failed") or found.get("unreachable"):
+            self._tell_peers(str(found.get("msg") or "it gave no reason"))
+        return found
 
-    def _part(self, arguments: Dict[str, Any], variables: Dict[str, Any], who: str) -> Dict[str, Any]:
-        """One part, which is tried again where the connection is lost.  Raises AnsibleConnectionFailure in the end."""
-        pause = _FIRST_PAUSE
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                part: Dict[str, Any] = self._execute_module(
-                    module_name=_MODULE, module_args=dict(arguments), task_vars=variables
-                )
-                if not part.get("unreachable"):
-                    return part
-                reason = str(part.get("msg") or "unreachable")
-            except AnsibleConnectionFailure as error:
-                reason = str(error)
-            _say(lost_line(who, reason, attempt, _ATTEMPTS, pause))
-            time.sleep(pause)
-            pause *= 2
-            self._forget_connection()
-        return self._execute_module(module_name=_MODULE, module_args=dict(arguments), task_vars=variables)
+    def given_up(self, part: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """A failure, where another node has failed."""
+        other = self._peers.failed(self.who) if self._peers is not None else ""
+        return {**part, "failed": True, "reason": "peer_failed", "msg": _PEER_FAILED % other} if other else None
 
-    def _forget_connection(self) -> None:
-        """Connect anew, and expect nothing of what lay on the host: it may have been booted."""
-        shell = self._connection._shell
-        if shell.tmpdir:
-            self._left_behind.append(shell.tmpdir)
-        shell.tmpdir = None
-        # Not every connection can be reset, and one that is lost may fail to.
-        with suppress(Exception):
-            self._connection.reset()
-
-    def _tidy_up(self) -> None:
-        """Remove the folders of lost connections, which hold the arguments of the module, a key included."""
-        shell = self._connection._shell
-        for folder in self._left_behind:
-            current = shell.tmpdir
-            # The wait is over, and its result counts.
-            with suppress(Exception):
-                self._remove_tmp_path(folder)
-            shell.tmpdir = current
-
-
-def _seconds(value: Any) -> float:
-    """An interval; 0 where it is no number of seconds."""
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        return 0.0
-    return seconds if 0 < seconds < float("inf") else 0.0
-
-
-def _hosts_at_a_time(variables: Mapping[str, Any]) -> int:
-    """How many hosts of the play are waited for side by side."""
-    hosts = len(variables.get("ansible_play_batch") or ()) or 1
-    try:
-        return min(hosts, int(variables.get("ansible_forks") or constants.DEFAULT_FORKS))
-    except (TypeError, ValueError):
-        return hosts
-
-
-def _say(line: str) -> None:
-    # It may quote a host, which must not move the terminal.
-    Display().display(visible(line, _LONGEST_LINE), stderr=is_for_programs(constants.DEFAULT_STDOUT_CALLBACK))
-
-
-def _shown(part: Dict[str, Any]) -> Dict[str, Any]:
-    """A result without what only the parts among themselves need."""
-    for name in _INTERNAL:
-        part.pop(name, None)
-    given = part.get("invocation", {}).get("module_args", {}) if isinstance(part.get("invocation"), dict) else {}
-    for name in ("resume", "return_after"):
-        if isinstance(given, dict):
-            given.pop(name, None)
-    return part
+    def _tell_peers(self, why: str) -> None:
+        if self._peers is not None:
+            self._peers.fail(self.who, visible(why, LONGEST_LINE))

@@ -181,6 +181,7 @@ options:
       - With O(state=proven), what was measured. Stored beside the release.
       - C(ready_after), seconds from the start to readiness; C(accept_length), accepted tokens a step; C(version), as
         the server reported it; C(phases), a list of C(name) and C(seconds).
+      - C(ranks), for a server on several hosts, the IDs of the releases that all its ranks run, in their order.
     type: dict
     default: {}
   keep:
@@ -373,6 +374,19 @@ releases:
       returned: always
       type: float
       sample: 541.2
+    proven_at:
+      description: When it was proven, UTC in ISO 8601. Null where that is not known.
+      returned: always
+      type: str
+      sample: '2026-11-30T10:52:00Z'
+    ranks:
+      description:
+        - The releases that all ranks of the server ran when it was proven, in their order. Empty for a server of one
+          host.
+      returned: always
+      type: list
+      elements: str
+      sample: []
     broken:
       description: Why it cannot be read.
       returned: only where that is so

@@ -15,9 +15,11 @@ author: ["inferops.sglang authors (@inferops)"]
 description:
   - Prints one table on the controller. For each host it shows what was stopped, what was spared, how long the GPUs took
     to be free and the server to be ready, the requested and the effective configuration, and the acceptance length.
+  - A server of several hosts is one row, with the hosts of its ranks.
   - Reads the variables that the roles of this collection registered on the hosts (C(sglang_deploy_checked),
     C(gpu_free_plan), C(gpu_free_reclaimed), C(gpu_free_proof), C(sglang_deploy_ready), C(sglang_deploy_unchanged),
-    C(sglang_deploy_touched), C(sglang_deploy_failure), C(sglang_deploy_not_restored), C(sglang_deploy_not_routed)).
+    C(sglang_deploy_touched), C(sglang_deploy_failure), C(sglang_deploy_not_restored), C(sglang_deploy_not_routed),
+    C(sglang_deploy_node)).
     A host without them shows as not done.
   - Runs on the controller only, without a connection to any host.
 options:
@@ -107,6 +109,16 @@ report:
       returned: always
       type: str
       sample: gpu-a
+    node_group:
+      description: The node group, for a host that runs a server together with others. Empty where it runs its own.
+      returned: always
+      type: str
+      sample: ""
+    rank:
+      description: The rank of the host in its node group. Null where it has none.
+      returned: always
+      type: int
+      sample: 0
     group:
       description: Its replica group. Empty where nothing was planned.
       returned: always

@@ -19,6 +19,7 @@ description:
     whom to ask; the playbook asks them with M(inferops.sglang.sglang_info). What is unknown or out of reach does not
     count.
   - With O(step=settle) it says after a wave whether the next one may come.
+  - Hosts with the same C(sglang_node_group) run one server, and are replaced together. They count as one.
   - The settings are variables of the hosts, C(sglang_replica_group), C(sglang_min_serving), C(sglang_ramp),
     C(sglang_max_failed), C(sglang_groups_at_a_time) and C(sglang_floor_timeout). Hosts for which a setting must be the
     same, and is not, are named.
@@ -113,9 +114,9 @@ plan:
     groups:
       description: >-
         By name, each with C(floor), the number of servers that must serve, and C(units), the servers. A unit has its
-        C(hosts), its C(fate) (V(replace), V(vacant) where nothing runs, V(keep) where the wanted configuration runs
-        already, or V(outside) the run), the number of its C(wave) (0 for none), and C(ask), what its first host is
-        asked about.
+        C(hosts), rank 0 first, its C(fate) (V(replace), V(vacant) where nothing runs, V(keep) where the wanted
+        configuration runs already, or V(outside) the run), the number of its C(wave) (0 for none), and C(ask), what its
+        first host is asked about.
       returned: where there is a plan
       type: dict
       sample:
@@ -129,7 +130,7 @@ plan:
                 instance: main
                 state_dir: /var/lib/sglang
     max_failed:
-      description: How many hosts may fail or get lost before no further wave begins.
+      description: How many servers may fail or get lost before no further wave begins.
       returned: where there is a plan
       type: int
       sample: 0

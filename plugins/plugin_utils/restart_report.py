@@ -13,6 +13,8 @@ _SPARED = ("protected", "skipped", "unresolved")
 _LIVE = ("restarted", "restored", "unchanged")
 # Nothing of these was touched: what ran at the checks still runs.
 _UNTOUCHED = ("unchanged", "refused", "checked", "not done")
+# Of a server of several hosts the one that says most counts.
+_BY_WEIGHT = ("down", "lost", "restored", "refused", "not done", "restarted", "checked", "unchanged")
 
 
 def speculation(config: Optional[Mapping[str, Any]]) -> str:
@@ -150,10 +152,13 @@ def entry(
     if refused and outcome in ("not done", "checked"):
         outcome = "refused"
         story.append(refused)
+    node = _result(facts, "sglang_deploy_node")
     untouched = outcome in ("unchanged", "refused")
     live = outcome in _LIVE
     return {
         "host": host,
+        "node_group": str(node.get("group") or ""),
+        "rank": node.get("rank"),
         "group": place[0],
         "wave": place[1],
         "outcome": outcome,
@@ -191,6 +196,38 @@ def dropped_out(item: Mapping[str, Any]) -> Dict[str, Any]:
     return {**item, "failure": item["failure"] or "It was out of reach: the output has the task and the reason."}
 
 
+def as_servers(items: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """One entry for each server: the ranks of one that has several hosts are put together, rank 0 first.
+
+    What rank 0 says of the server counts: of the others nobody is asked anything.
+    """
+    servers: Dict[Tuple[str, str], List[Mapping[str, Any]]] = {}
+    for item in items:
+        name = item["node_group"]
+        servers.setdefault(("group", name) if name else ("host", item["host"]), []).append(item)
+    return [_as_one(sorted(ranks, key=lambda item: item["rank"] or 0)) for ranks in servers.values()]
+
+
+def _as_one(ranks: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    if len(ranks) == 1:
+        return dict(ranks[0])
+    outcomes = [item["outcome"] for item in ranks]
+    times = [item["free_after"] for item in ranks if item["free_after"] is not None]
+
+    def lines(key: str) -> List[str]:
+        return ["%s: %s" % (item["host"], line) for item in ranks for line in item[key]]
+
+    return {
+        **ranks[0],
+        "host": "\n".join("%s (rank %s)" % (item["host"], item["rank"]) for item in ranks),
+        "outcome": min(outcomes, key=_BY_WEIGHT.index),
+        "stopped": lines("stopped"),
+        "spared": lines("spared"),
+        # All of them have to be free before any of them is started.
+        "free_after": max(times) if len(times) == len(ranks) else None,
+    }
+
+
 def _seconds(value: Optional[float]) -> str:
     return "" if value is None else "%.1f s" % value
 
@@ -203,7 +240,10 @@ def _runs(item: Mapping[str, Any]) -> str:
 
 
 def columns(items: Sequence[Mapping[str, Any]]) -> Tuple[List[str], List[List[str]]]:
-    """The header and the rows of a table; without groups and waves where they would say nothing."""
+    """The header and the rows of a table; without groups and waves where they would say nothing.
+
+    items: those of as_servers.
+    """
     by_group = len({item["group"] for item in items}) > 1
     by_wave = any(item["wave"] for item in items)
     header: List[str] = []
@@ -246,7 +286,7 @@ def changes(items: Sequence[Mapping[str, Any]]) -> List[str]:
 
 
 def summary(items: Sequence[Mapping[str, Any]]) -> str:
-    """How many hosts came out how, in one line."""
+    """How many servers came out how, in one line.  items: those of as_servers."""
     order = ("restarted", "unchanged", "checked", "refused", "restored", "down", "lost", "not done")
     counts = {outcome: sum(1 for item in items if item["outcome"] == outcome) for outcome in order}
     return ", ".join("%d %s" % (count, outcome) for outcome, count in counts.items() if count)

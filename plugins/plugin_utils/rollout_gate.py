@@ -7,7 +7,7 @@ Nothing counts as serving but what has just answered so: neither what was planne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
@@ -36,7 +36,7 @@ class Demand:
     """What a wave needs of one group.
 
     taken_down: the units of the wave whose servers are stopped.  others: all other units, the likeliest to serve first.
-    Units are named by the host that is asked.
+    Units are named by the host that is asked.  hosts: all hosts of those that have several.
     """
 
     group: str
@@ -44,6 +44,7 @@ class Demand:
     total: int
     taken_down: Tuple[str, ...]
     others: Tuple[str, ...]
+    hosts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
 
     def serving(self, answers: Mapping[str, Answer]) -> List[str]:
         """Those of the others that are known to serve."""
@@ -89,13 +90,19 @@ def demands(plan: Mapping[str, Any], wave: int, unlikely: Sequence[str] = ()) ->
     asked last.
     """
     found = []
+    gone = set(unlikely)
     for name, group in plan["groups"].items():
         units = group["units"]
         taken_down = [unit for unit in units if unit["fate"] == REPLACE and unit["wave"] == wave]
         if not taken_down or group["floor"] < 1:
             continue
         others = [unit for unit in units if unit not in taken_down]
-        others.sort(key=lambda unit: (unit["hosts"][0] in unlikely, unit["fate"] == VACANT and unit["wave"] >= wave))
+        others.sort(
+            key=lambda unit: (
+                not gone.isdisjoint(unit["hosts"]),
+                unit["fate"] == VACANT and unit["wave"] >= wave,
+            )
+        )
         found.append(
             Demand(
                 name,
@@ -103,6 +110,7 @@ def demands(plan: Mapping[str, Any], wave: int, unlikely: Sequence[str] = ()) ->
                 len(units),
                 tuple(unit["hosts"][0] for unit in taken_down),
                 tuple(unit["hosts"][0] for unit in others),
+                {unit["hosts"][0]: tuple(unit["hosts"]) for unit in units if len(unit["hosts"]) > 1},
             )
         )
     return found

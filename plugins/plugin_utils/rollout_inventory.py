@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
 
+from ansible_collections.inferops.sglang.plugins.plugin_utils.node_groups import VARIABLE, members, name_of
 from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_plan import (
     KEEP,
     OUTSIDE,
@@ -18,6 +19,7 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_settings i
     DEFAULT_RAMP,
     RolloutError,
     agreed,
+    names,
     number,
     ramp,
     seconds,
@@ -29,6 +31,7 @@ HostVariables = Mapping[str, Any]
 
 # The variables of the inventory that say how a rollout goes.
 SETTINGS = (
+    VARIABLE,
     "sglang_replica_group",
     "sglang_min_serving",
     "sglang_ramp",
@@ -66,26 +69,31 @@ def run_settings(known: Mapping[str, HostVariables]) -> Dict[str, Any]:
 
 
 def in_groups(
-    hosts: Sequence[str], candidates: Sequence[str], known: Mapping[str, HostVariables]
+    hosts: Sequence[str],
+    candidates: Sequence[str],
+    known: Mapping[str, HostVariables],
+    inventory: Sequence[str] = (),
 ) -> Tuple[List[Group], Dict[str, Dict[str, str]]]:
     """The replica groups of a run, and what the first host of each unit is asked about.
 
     hosts: those of the run, in its order.  candidates: all that its pattern stands for, those that --limit leaves out
     too.  known: variables of these and of all other hosts of the inventory, which belong to a group that they name.
+    inventory: all hosts in its order, which is that of the ranks of a server; that of known where it is empty.
     Raises RolloutError.
 
-    Each host is a unit.  This is the only place that says so: all that follows takes units of several hosts, of which
-    the first is asked.
+    A host is a unit, or all hosts of a node group are one.  This is the only place that says so: all that follows takes
+    units of several hosts, of which the first is asked.
     """
     run, servers = set(hosts), {*hosts, *candidates}
-    members: Dict[str, List[str]] = {}
+    nodes = members(known, inventory)
+    replicas: Dict[str, List[str]] = {}
     for host in dict.fromkeys([*hosts, *candidates, *known]):
         named = known[host].get("sglang_replica_group")
         if named is not None or host in servers:
-            members.setdefault(DEFAULT_GROUP if named is None else str(named), []).append(host)
+            replicas.setdefault(DEFAULT_GROUP if named is None else str(named), []).append(host)
     groups = []
     asked = {}
-    for name, its_hosts in members.items():
+    for name, its_hosts in replicas.items():
         if run.isdisjoint(its_hosts):
             continue
         where = "the replica group %s" % name
@@ -93,7 +101,7 @@ def in_groups(
         def values(variable: str, of: Sequence[str] = tuple(its_hosts)) -> Dict[str, Any]:
             return {host: known[host].get(variable) for host in of}
 
-        units = tuple(Unit((host,), _fate(known[host], host) if host in run else OUTSIDE) for host in its_hosts)
+        units = tuple(_unit(together, run, known) for together in _servers(its_hosts, nodes, known, where))
         floor = agreed(
             "sglang_min_serving", values("sglang_min_serving"), lambda key, value: share(key, value, 0), where
         )
@@ -105,6 +113,48 @@ def in_groups(
                 for key, default in (("instance", "main"), ("state_dir", "/var/lib/sglang"))
             }
     return groups, asked
+
+
+def _servers(
+    hosts: Sequence[str],
+    nodes: Mapping[str, Tuple[str, ...]],
+    known: Mapping[str, HostVariables],
+    where: str,
+) -> List[Tuple[str, ...]]:
+    """The hosts of each server of a replica group, rank 0 first.  Raises RolloutError where a rank is elsewhere."""
+    found: Dict[Tuple[str, ...], None] = {}
+    here = set(hosts)
+    for host in hosts:
+        name = name_of(known[host])
+        together = nodes[name] if name else (host,)
+        elsewhere = [other for other in together if other not in here]
+        if elsewhere:
+            raise RolloutError(
+                "%s %s has hosts in %s (%s) and outside of it (%s). All hosts of a server belong to the same replica "
+                "group, and to the same run: set sglang_replica_group for all of them, and give all of them to "
+                "sglang_hosts and --limit. Nothing was stopped."
+                % (VARIABLE, name, where, names([other for other in together if other in here]), names(elsewhere))
+            )
+        found[together] = None
+    return list(found)
+
+
+def _unit(hosts: Tuple[str, ...], run: AbstractSet[str], known: Mapping[str, HostVariables]) -> Unit:
+    """One server, with what becomes of it.  Raises RolloutError where a part of it is in the run."""
+    here = [host for host in hosts if host in run]
+    if not here:
+        return Unit(hosts, OUTSIDE)
+    if len(here) < len(hosts):
+        raise RolloutError(
+            "%s %s: only %s of its hosts %s in this run. They run one server together: give all of them (--limit %s), "
+            "or none. Nothing was stopped."
+            % (VARIABLE, name_of(known[here[0]]), names(here), "is" if len(here) == 1 else "are", ",".join(hosts))
+        )
+    fates = [_fate(known[host], host) for host in hosts]
+    if all(fate == KEEP for fate in fates):
+        return Unit(hosts, KEEP)
+    # A rank that runs may be a server of its own, which serves somebody.
+    return Unit(hosts, VACANT if all(fate == VACANT for fate in fates) else REPLACE)
 
 
 def _fate(variables: HostVariables, host: str) -> str:

@@ -77,7 +77,7 @@ def refusal(wave: int, shut: Sequence[Demand], answers: Mapping[str, Answer], wa
         if missing:
             told.append(
                 "Look at %s. Restart first what does not serve, by itself: --limit %s. Then run the same again."
-                % (names(missing), missing[0])
+                % (names(missing), ",".join(demand.hosts.get(missing[0], (missing[0],))))
             )
     return " ".join(told)
 

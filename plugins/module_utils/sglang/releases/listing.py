@@ -58,6 +58,8 @@ class Entry:
             "requested": {} if release is None else redact_info(release.requested),
             "accept_length": None if self.proof is None else self.proof.accept_length,
             "ready_after": None if self.proof is None else self.proof.ready_after,
+            "proven_at": None if self.proof is None else self.proof.proven_at,
+            "ranks": [] if self.proof is None else list(self.proof.ranks),
         }
         if self.broken:
             found["broken"] = self.broken

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.system import bounded_json, regular_file
@@ -31,7 +31,8 @@ class Proof:
 
     proven_at is a UTC time in ISO 8601; ready_after is in seconds from the start of the process, None
     where the server had been running already; accept_length is in tokens per step, None without
-    speculation; version is SGLang's, as the server reported it, "" where it did not.
+    speculation; version is SGLang's, as the server reported it, "" where it did not; ranks are the IDs of
+    the releases that all ranks ran, in their order, for a server on several hosts.
     """
 
     proven_at: str
@@ -39,10 +40,11 @@ class Proof:
     accept_length: Optional[float] = None
     version: str = ""
     phases: Tuple[Phase, ...] = ()
+    ranks: Tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The file's text."""
-        data = {
+        data: Dict[str, Any] = {
             "format": FORMAT,
             "proven_at": self.proven_at,
             "ready_after": self.ready_after,
@@ -50,6 +52,8 @@ class Proof:
             "version": self.version,
             "phases": [{"name": phase.name, "seconds": phase.seconds} for phase in self.phases],
         }
+        if self.ranks:
+            data["ranks"] = list(self.ranks)
         return json.dumps(data, indent=2, sort_keys=True) + "\n"
 
 
@@ -77,6 +81,7 @@ def proof_from(values: Mapping[str, Any], proven_at: str) -> Proof:
         accept_length=_number(values, "accept_length"),
         version=str(values.get("version") or ""),
         phases=_phases(values.get("phases") or []),
+        ranks=_ranks(values.get("ranks") or []),
     )
 
 
@@ -108,3 +113,9 @@ def _phases(values: Any) -> Tuple[Phase, ...]:
             raise ValueError(f"phases has {value!r}: give name and seconds")
         found.append(Phase(value["name"], _number(value, "seconds") or 0.0))
     return tuple(found)
+
+
+def _ranks(values: Any) -> Tuple[str, ...]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) and value for value in values):
+        raise ValueError(f"ranks is {values!r}: give a list of IDs of releases")
+    return tuple(values)

@@ -192,8 +192,9 @@ def plan_adopted(release: Release, paths: InstancePaths, now: datetime) -> Plan:
 def plan_proven(paths: InstancePaths, keep: int, proof: Optional[Proof] = None) -> Plan:
     """Remember the current release as proven, and let go of all but the newest `keep`, proven and others each.
 
-    proof is written where the release was not the last good one, or has no proof yet.  Raises
-    ReleaseError where there is no current release or it is broken.
+    proof is written where the release was not the last good one, or has no proof yet; where other ranks run
+    other releases by now, only that is new.  Raises ReleaseError where there is no current release or it is
+    broken.
     """
     release = read_current(paths)
     if release is None:
@@ -202,10 +203,14 @@ def plan_proven(paths: InstancePaths, keep: int, proof: Optional[Proof] = None) 
             "deploy one first."
         )
     moved = linked_id(paths.last_good_link) != release.id
+    known = None if moved else read_proof(paths, release.id)
+    if known is not None and proof is not None:
+        others = bool(proof.ranks) and proof.ranks != known.ranks
+        proof = replace(known, ranks=proof.ranks, proven_at=proof.proven_at) if others else None
     return Plan(
         release,
         last_good=release.id if moved else "",
-        proof=proof if moved or read_proof(paths, release.id) is None else None,
+        proof=proof,
         remove=_old_releases(paths, keep, release.id) + _doomed(paths),
         obsolete=_left_behind(release, paths),
     )

@@ -73,9 +73,11 @@ def test_the_list_is_newest_first_and_tells_what_is_known(host):
         "requested": {"speculative_algorithm": "EAGLE3"},
         "accept_length": 2.8,
         "ready_after": 541.2,
+        "proven_at": "2026-11-30T10:45:00Z",
+        "ranks": [],
     }
     assert (third["current"], third["proven"], third["accept_length"]) == (True, False, None)
-    assert (first["origin"], first["proven"]) == ("adopted", True)
+    assert (first["origin"], first["proven"], first["proven_at"]) == ("adopted", True, None)
 
 
 def test_a_broken_release_is_listed_as_broken(host):

@@ -58,6 +58,12 @@ def test_what_is_not_given_is_not_known():
     assert proof_at({"ready_after": "", "accept_length": None, "phases": None}, NOW) == Proof("2026-11-30T10:45:00Z")
 
 
+def test_the_ranks_of_a_server_on_several_hosts_survive_too(paths):
+    proof = proof_at({"ranks": ["r1", "r9"]}, NOW)
+    proof_file(paths, "r1").write_text(proof.to_json())
+    assert read_proof(paths, "r1") == proof and proof.ranks == ("r1", "r9")
+
+
 def test_numbers_may_come_as_text():
     assert proof_at({"ready_after": "12.5"}, NOW).ready_after == 12.5
 
@@ -71,6 +77,8 @@ def test_numbers_may_come_as_text():
         ({"accept_length": float("nan")}, "accept_length is nan"),
         ({"phases": 3}, "phases is 3"),
         ({"phases": ["x"]}, "phases has 'x'"),
+        ({"ranks": "r1"}, "ranks is 'r1'"),
+        ({"ranks": ["r1", None]}, "ranks is ['r1', None]"),
         ({"phases": [{"name": "x", "seconds": -2}]}, "seconds is -2"),
     ],
 )

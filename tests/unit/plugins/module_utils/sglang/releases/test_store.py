@@ -135,6 +135,17 @@ def test_what_was_measured_lies_beside_the_release(paths):
     assert read_proof(paths, plan.release.id) == proof_at({"accept_length": 2.8, "ready_after": 541}, NOW)
 
 
+def test_of_a_rank_it_is_remembered_anew_with_whom_it_was_proven(paths):
+    plan = deploy(paths, wanted())
+    prove(paths, accept_length=2.8, ranks=["r1", "r2"])
+    assert not prove(paths, accept_length=2.5, ranks=["r1", "r2"]).changes
+    # Another rank has another release by now: what was measured at the start is still true.
+    prove(paths, accept_length=2.5, ranks=["r1", "r3"])
+    known = read_proof(paths, plan.release.id)
+    assert (known.accept_length, known.ranks) == (2.8, ("r1", "r3"))
+    assert not prove(paths).changes
+
+
 def test_a_release_that_is_proven_again_after_another_one_has_a_new_proof(paths):
     first = deploy(paths, wanted(1))
     prove(paths, accept_length=2.8)
