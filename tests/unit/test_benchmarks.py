@@ -14,7 +14,7 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
-BENCHMARKS = ("holder_scan", "look_cost", "module_start", "reclaim_and_wait")
+BENCHMARKS = ("fleet_restart", "holder_scan", "look_cost", "module_start", "reclaim_and_wait")
 
 
 @pytest.fixture

@@ -71,11 +71,11 @@ host_power_on() {
                 [ $? -eq "$reboot_status" ] || break
             done' "testhosts-firmware" \
             "/run/netns/$(network_of "$HOST")" "$HOST_DROPPED_CAPABILITIES" \
-            "$HERE/lib/boot" "$dir" "$(host_name)" "$GPUS"
+            "$HERE/lib/boot" "$dir" "$(host_name)" "$GPUS" "$INIT"
     ) >"$dir/console.log" 2>&1 </dev/null 9>&- &
 }
 
-# The PID of the host's systemd in the machine's own numbering; the group proves that it is still ours.
+# The PID of the host's first process in the machine's own numbering; the group proves that it is still ours.
 host_pid() {
     local pid
     pid=$(cat "$(host_dir)/pid" 2>/dev/null) || return 1
@@ -97,6 +97,9 @@ host_state() {
     pid=$(host_pid) || { echo off; return; }
     if grep -q 'frozen 1' "$(host_cgroup)/cgroup.events"; then
         echo frozen
+    elif [[ -e /proc/$pid/root/etc/testhosts-light ]]; then
+        # What sshd writes when it listens.
+        if [[ -e /proc/$pid/root/run/sshd.pid ]]; then echo running; else echo starting; fi
     else
         timeout 5 nsenter --target "$pid" --all --root --wdns=/ systemctl is-system-running 2>/dev/null || true
     fi

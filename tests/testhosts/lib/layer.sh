@@ -15,6 +15,8 @@ layer_build() {
     layer_simulator "$root"
     layer_sglang "$root"
     layer_containers "$root"
+    [[ $INIT == systemd ]] || layer_light "$root"
+    [[ -z $EXTRA ]] || cp -r "$EXTRA/." "$root/"
     umount "$root"
 }
 
@@ -56,6 +58,12 @@ layer_simulator() {
     install -m 755 "$SIMULATOR"/*.py "$HERE/files/stuck_holder.py" "$root/opt/simulator/"
     install -m 644 "$HERE/files/fakegpu.service" "$units/"
     ln -sf ../fakegpu.service "$units/sysinit.target.wants/fakegpu.service"
+}
+
+# Hosts of which a machine can carry hundreds: the file tells which kind this is.
+layer_light() {
+    install -m 755 "$HERE/files/light-init" "$1/opt/simulator/light-init"
+    echo 'nothing but sshd runs here' >"$1/etc/testhosts-light"
 }
 
 layer_sglang() {

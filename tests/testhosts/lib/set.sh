@@ -4,7 +4,8 @@
 #
 # A set of hosts: $SET is a tmpfs that holds all that is written while it runs.
 
-SET_MOST_HOSTS=12 # each systemd takes some of fs.inotify.max_user_instances (128 by default)
+SET_MOST_HOSTS=12        # each systemd takes some of fs.inotify.max_user_instances (128 by default)
+SET_MOST_LIGHT_HOSTS=244 # the addresses that the network has
 
 set_cgroup() { echo "$SET/cgroup/testhosts-$NAME"; }
 set_hosts() { find "$SET/host" -mindepth 1 -maxdepth 1 -printf '%f\n' 2>/dev/null | sort -n; }
@@ -13,8 +14,9 @@ set_required() { mountpoint -q "$SET" || die "the set '$NAME' is not up; \`testh
 # ---- up -------------------------------------------------------------------------------------------------------------
 
 set_up() {
-    local count=$1 started=$EPOCHREALTIME HOST
-    [[ $count =~ ^[1-9][0-9]*$ && $count -le $SET_MOST_HOSTS ]] || die "up $count: use a number from 1 to $SET_MOST_HOSTS"
+    local count=$1 started=$EPOCHREALTIME most=$SET_MOST_HOSTS HOST
+    [[ $INIT == systemd ]] || most=$SET_MOST_LIGHT_HOSTS
+    [[ $count =~ ^[1-9][0-9]*$ && $count -le $most ]] || die "up $count: use a number from 1 to $most"
     root_build
     if mountpoint -q "$SET"; then
         say "the set '$NAME' is up or was left behind: taking it down first"
