@@ -6,29 +6,46 @@ from __future__ import annotations
 
 import pytest
 
-from .server import EAGLE3, succeeded
+from .server import EAGLE3, behave, succeeded
 
 ADAPTIVE = {
     "adaptive": True,
     "adaptive_config": {"1": {"candidate_steps": [1, 3]}, "32": {"candidate_steps": [0]}},
 }
-NEW = {"STANDIN_VERSION": "0.5.23"}
 
 
-def test_an_adaptive_configuration_is_checked_written_started_and_proven(server):
-    server.go(environment=NEW, max_running_requests=64, speculative_options=ADAPTIVE, **EAGLE3)
+def test_an_adaptive_configuration_is_checked_written_started_and_proven(host, server):
+    slow = behave(version="0.5.23", tokens_per_second=100)
+    metrics = {"extra_args": ["--enable-metrics"], "max_running_requests": 64}
+    server.go(environment=slow, speculative_options=ADAPTIVE, **metrics, **EAGLE3)
     path = server.instance_dir / "current" / "adaptive.json"
     assert '"candidate_steps"' in path.read_text()
     ready = server.prove()["sglang"]
     assert ready["effective"]["speculative_adaptive"] is True
     assert ready["effective"]["speculative_adaptive_config"] == str(path)
-    assert ready["mismatches"] == []
+    assert ready["mismatches"] == [] and ready["tier"] == {"num_steps": 3, "num_draft_tokens": 4}
 
-    same = succeeded(server.preflight(NEW, max_running_requests=64, speculative_options=ADAPTIVE, **EAGLE3))
+    same = succeeded(server.preflight(slow, speculative_options=ADAPTIVE, **metrics, **EAGLE3))
     assert same["sglang"]["changes"] == []
     other = dict(ADAPTIVE, adaptive_config={"1": {"candidate_steps": [3]}, "16": {"candidate_steps": [0]}})
-    changed = succeeded(server.preflight(NEW, max_running_requests=64, speculative_options=other, **EAGLE3))
+    changed = succeeded(server.preflight(slow, speculative_options=other, **metrics, **EAGLE3))
     assert changed["sglang"]["changes"] == ["file adaptive.json: changed"]
+
+    # Under load the server itself speculates no more, and says so.
+    folders = {name: str(server.folder / name) for name in ("state_dir", "run_dir", "log_dir")}
+    with server.requests(*[80] * 40):
+        (found,) = succeeded(host.module("sglang_info", load_window=0.1, timeout=5, **folders))["servers"]
+    assert found["tier"] == {"num_steps": 0, "num_draft_tokens": 1}
+    assert found["load_window"]["peak"] == 40 and found["load_window"]["complete"] and found["uptime"] > 0
+    assert "Adaptive spec params updated: steps 3 -> 0" in server.log()
+
+
+def test_adaptive_speculation_that_the_running_server_turns_off_is_not_proven_and_the_log_says_why(server):
+    server.go(environment=behave(adaptive_disabled_by="pdmux is on"), speculative_options={"adaptive": True}, **EAGLE3)
+    result = server.wait()
+    assert result["failed"] and result["reason"] == "config_mismatch"
+    assert "speculative_adaptive is False instead of True (the log says: " in result["msg"]
+    assert result["msg"].count("speculative_adaptive disabled: pdmux is on") == 1
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ class Behaviour:
 
     # The running server differs from what was asked for.
     report_adaptive_false: bool = False
+    adaptive_disabled_by: str = ""
     effective_override: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ from sglang.srt.http_server import listen
 from sglang.srt.node import run_node
 from sglang.srt.processes import kill_descendants, kill_own_tree
 from sglang.srt.rendezvous import Ring
+from sglang.srt.resolution import disable_adaptive
 from sglang.srt.segments import Segments, refuse_stale
 from sglang.srt.server_args import ServerArgs
 from sglang.srt.serving import UNHEALTHY, UP, Server
@@ -59,6 +60,9 @@ def _as_it_will_run(args: ServerArgs, behaviour: Behaviour) -> ServerArgs:
     changed = copy.copy(args)
     if behaviour.report_adaptive_false and hasattr(changed, "speculative_adaptive"):
         changed.speculative_adaptive = False
+    if behaviour.adaptive_disabled_by and getattr(changed, "speculative_adaptive", False):
+        # What only the running server finds out: its parser alone had let it pass.
+        disable_adaptive(changed, behaviour.adaptive_disabled_by)
     for field, value in behaviour.effective_override.items():
         setattr(changed, field, value)
     return changed

@@ -227,8 +227,14 @@ def _adaptive_allowed(args: Any) -> bool:
         reason = "it does not go with multi-layer EAGLE or two-batch overlap"
     else:
         return True
-    logger.warning("speculative_adaptive disabled: %s. Falling back to static speculative params.", reason)
+    disable_adaptive(args, reason)
     return False
+
+
+def disable_adaptive(args: Any, reason: str) -> None:
+    """Turn it off, with nothing but a warning."""
+    args.speculative_adaptive = False
+    logger.warning("speculative_adaptive disabled: %s. Falling back to static speculative params.", reason)
 
 
 def _resolve_adaptive(args: Any) -> None:

@@ -47,6 +47,7 @@ class Server:
         self._open = self._running = self._waiting = self._served = self._asked = 0
         self._abort = threading.Event()
         self._tokens = self._verifications = 0
+        self._tier = self.speculation.active_steps(1)
 
     def _concurrency(self) -> int:
         limit = self.args.max_running_requests
@@ -135,6 +136,7 @@ class Server:
 
     def _run(self, tokens: int, on_progress: Optional[Callable[[int, Dict[str, Any]], None]]) -> Dict[str, Any]:
         running = self._running
+        self._change_tier(running)
         meta: Dict[str, Any] = {
             "id": uuid.uuid4().hex,
             "finish_reason": {"type": "length", "length": tokens},
@@ -149,13 +151,12 @@ class Server:
             if aborted.wait(tokens / self.speculation.tokens_per_second(running)):
                 meta["finish_reason"] = {"type": "abort", "message": "Abort in the waiting queue or while running"}
         else:
+            plain = {name: value for name, value in meta.items() if not name.startswith("spec_")}
             for done in self._steps(tokens):
                 aborted.wait(1 / self.speculation.tokens_per_second(self._running) * (done[1] - done[0]))
-                final = done[1] == tokens
-                on_progress(
-                    done[1],
-                    dict(meta, completion_tokens=done[1], finish_reason=meta["finish_reason"] if final else None),
-                )
+                # Of speculation only the last part of an answer tells.
+                part = meta if done[1] == tokens else dict(plain, completion_tokens=done[1], finish_reason=None)
+                on_progress(done[1], part)
         with self._lock:
             self._tokens += tokens
             self._verifications += meta.get("spec_verify_ct", 0)
@@ -172,6 +173,14 @@ class Server:
             self._waiting,
         )
         return meta
+
+    def _change_tier(self, running: int) -> None:
+        """Adaptive speculation goes by the requests that run, and says so in the log."""
+        steps = self.speculation.active_steps(max(1, running))
+        with self._lock:
+            before, self._tier = self._tier, steps
+        if before != steps:
+            logger.info("Adaptive spec params updated: steps %d -> %d", before, steps)
 
     def _steps(self, tokens: int) -> Iterator[tuple[int, int]]:
         size = max(1, round(self.speculation.accept_length(self.speculation.active_steps(self._running))))
@@ -325,8 +334,10 @@ class Server:
             values["spec_accept_length"] = average
             values["spec_accept_rate"] = self._accept_rate(average)
         if since(13):
-            values["spec_num_steps"] = self.speculation.active_steps(max(1, self._running))
-            values["spec_num_draft_tokens"] = self.args.speculative_num_draft_tokens or 0
+            steps = self.speculation.active_steps(max(1, self._running))
+            adapts = getattr(self.args, "speculative_adaptive", False)
+            values["spec_num_steps"] = steps
+            values["spec_num_draft_tokens"] = steps + 1 if adapts else self.args.speculative_num_draft_tokens or 0
         lines = []
         for name, value in values.items():
             lines.append("# HELP sglang:{0} {0}".format(name))

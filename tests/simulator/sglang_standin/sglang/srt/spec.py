@@ -10,7 +10,7 @@ when many streams fill it. That is why speculation wins at one stream and loses 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from sglang.srt.behaviour import Behaviour
 from sglang.srt.resolution import adaptive_tiers
@@ -69,11 +69,28 @@ class Speculation:
         if since(12):
             meta["spec_accept_rate"] = correct / proposed if proposed else 0.0
             meta["spec_num_correct_drafts"] = correct
+            histogram = self._histogram(verifications, steps)
+            meta["spec_accept_histogram"] = histogram
             if since(17):
                 meta["spec_num_proposed_drafts"] = proposed
+                meta["spec_correct_drafts_histogram"] = histogram
         else:
             # The early releases count the target's own token as accepted, and as drafted.
             meta["spec_accept_token_num"] = tokens
             meta["spec_draft_token_num"] = verifications * (steps + 1)
             meta["spec_accept_rate"] = tokens / (verifications * (steps + 1))
         return meta
+
+    def _histogram(self, verifications: int, steps: int) -> List[int]:
+        """How many verifications accepted 0, 1, … steps drafts: as the chance of each says, rounded to whole ones."""
+        if self._behaviour.accept is not None and steps:
+            chance = (self.accept_length(steps) - 1) / steps
+        else:
+            chance = self._behaviour.accept_probability
+        shares = [chance**count * (1 - chance) for count in range(steps)] + [chance**steps]
+        # Rounded on the way, so that the sum is right.
+        done, counts = 0.0, []
+        for share in shares:
+            before, done = round(done * verifications), done + share
+            counts.append(round(done * verifications) - before)
+        return counts
