@@ -50,6 +50,8 @@ _ANSIBLE_VARIABLES = {
     for entry in option.get("env") or ()
 }
 
+# A report of a sweep is a page by itself: it is copied into the site, see tests/tooling/docs.
+_EXAMPLE = re.compile(r"\[([^\]]+)\]\((examples/[^)#\s]+\.(?:html|csv|json))\)")
 _LINK = re.compile(r"(\]\()([^)#\s]+)")
 
 
@@ -65,7 +67,13 @@ def _link_to_sources(app, docname, source):
         kind = "tree" if (_ROOT / path).is_dir() else "blob"
         return f"{match.group(1)}{_GALAXY['repository']}/{kind}/main/{path}"
 
-    source[0] = _LINK.sub(lead, source[0])
+    def show(match):
+        text, target = match.groups()
+        there = (_ROOT / posixpath.normpath(posixpath.join(folder, target))).is_file()
+        return f'<a class="reference external" href="{target}">{text}</a>' if there else match.group(0)
+
+    own = _EXAMPLE.sub(show, source[0]) if folder == "docs" else source[0]
+    source[0] = _LINK.sub(lead, own)
 
 
 def _link_to_ansible(app, env, node, contnode):

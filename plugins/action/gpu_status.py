@@ -5,10 +5,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import stat
-import tempfile
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -27,6 +24,7 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.status_differences
     summary,
 )
 from ansible_collections.inferops.sglang.plugins.plugin_utils.status_host import host_entry
+from ansible_collections.inferops.sglang.plugins.plugin_utils.whole_file import FileError, check_target, replace
 
 FORMAT = 1
 # What the playbook registers on the hosts, and the variable of the inventory that says who is compared with whom.
@@ -34,8 +32,6 @@ _GPUS, _SERVERS = "gpu_status_gpus", "gpu_status_servers"
 _GROUP = "sglang_replica_group"
 _EVERYBODY = "all"
 _NARROWEST, _WIDEST = 100, 180
-# Of a file that was not there before: names of users and processes are not for everybody.
-_MODE = 0o600
 
 
 class ActionModule(ActionBase):
@@ -55,9 +51,12 @@ class ActionModule(ActionBase):
                 "fail_on": {"type": "list", "elements": "str", "choices": list(CONDITIONS), "default": []},
             }
         )
-        for option in ("json", "html"):
-            if arguments[option]:
-                _check_target(option, arguments[option])
+        try:
+            for option in ("json", "html"):
+                if arguments[option]:
+                    check_target(option, arguments[option])
+        except FileError as exc:
+            raise AnsibleActionFail(str(exc)) from exc
         result["changed"] = False
         if not arguments["hosts"]:
             return result  # the options were checked, and that was it
@@ -69,13 +68,7 @@ class ActionModule(ActionBase):
         written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         report: Dict[str, Any] = {"hosts": hosts, "differences": found, "summary": summary(hosts, found)}
         _show(report, arguments["detail"])
-        if arguments["json"]:
-            _write("json", arguments["json"], json.dumps({"format": FORMAT, "written": written, **report}, indent=2))
-        if arguments["html"]:
-            # jinja2 is part of Ansible, and a page is rarely wanted.
-            from ansible_collections.inferops.sglang.plugins.plugin_utils.status_page import page
-
-            _write("html", arguments["html"], page(hosts, found, report["summary"], written))
+        _write(arguments, report, written)
         result.update(report)
         held = conditions(hosts, found)
         wrong = {name: held[name] for name in arguments["fail_on"] if held[name]}
@@ -98,6 +91,22 @@ class ActionModule(ActionBase):
         return entries
 
 
+def _write(arguments: Mapping[str, Any], report: Mapping[str, Any], written: str) -> None:
+    """Write the files that are wanted.  Raises AnsibleActionFail."""
+    try:
+        if arguments["json"]:
+            content = json.dumps({"format": FORMAT, "written": written, **report}, indent=2)
+            replace("json", arguments["json"], content + "\n")
+        if arguments["html"]:
+            # jinja2 is part of Ansible, and a page is rarely wanted.
+            from ansible_collections.inferops.sglang.plugins.plugin_utils.status_page import page
+
+            content = page(report["hosts"], report["differences"], report["summary"], written)
+            replace("html", arguments["html"], content + "\n")
+    except FileError as exc:
+        raise AnsibleActionFail(str(exc)) from exc
+
+
 def _show(report: Mapping[str, Any], detail: str) -> None:
     """Print all of it as whole lines."""
     width = min(max(shutil.get_terminal_size((_WIDEST, 24)).columns, _NARROWEST), _WIDEST)
@@ -106,43 +115,3 @@ def _show(report: Mapping[str, Any], detail: str) -> None:
     for block in blocks:
         display.display("\n" + block, stderr=to_stderr)
     display.display("", stderr=to_stderr)
-
-
-def _check_target(option: str, path: str) -> None:
-    """Refuse a file that cannot be written before any host is asked.  Raises AnsibleActionFail."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise AnsibleActionFail(
-            "%s: %s cannot be written: there is no folder %s. Make it, or give another file." % (option, path, folder)
-        )
-    if os.path.isdir(path):
-        raise AnsibleActionFail("%s: %s is a folder. Give a file in it." % (option, path))
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise AnsibleActionFail(
-            "%s: %s cannot be written: the folder %s may not be written to. Give a file in another folder."
-            % (option, path, folder)
-        )
-
-
-def _write(option: str, path: str, content: str) -> None:
-    """Replace a file whole: a reader sees the old one or the new one, never half of it.  Raises AnsibleActionFail."""
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        try:
-            mode = stat.S_IMODE(os.stat(path).st_mode)
-        except FileNotFoundError:
-            mode = _MODE
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu_status.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(content + "\n")
-                os.fchmod(stream.fileno(), mode)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as exc:
-        raise AnsibleActionFail(
-            "%s: %s cannot be written: %s. Give a file in a folder that you may write to."
-            % (option, path, exc.strerror)
-        ) from exc

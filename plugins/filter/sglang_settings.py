@@ -17,7 +17,10 @@ description:
     them and reports that.
   - The profiles V(baseline) (no speculation) and V(eagle3) (the algorithm C(EAGLE3)) always exist, and can be defined
     anew.
-positional: profile, profiles
+  - A profile that O(profiles) does not have is looked for in the sweep in O(sweep_dir). A configuration that was
+    measured there has its name, V(adaptive) is the adaptive configuration that was computed, and V(best) is the
+    configuration for the expected load.
+positional: profile, profiles, sweep_dir, sweep_concurrency
 options:
   _input:
     description:
@@ -36,6 +39,15 @@ options:
       - Profiles by name, each a dictionary like the input. The known speculative settings may also stand at its top.
     type: dict
     default: {}
+  sweep_dir:
+    description: Folder of a sweep on the controller. Empty for none.
+    type: str
+    default: ''
+  sweep_concurrency:
+    description:
+      - How many requests a server has at a time, for the profile V(best). Empty for what the sweep was told.
+    type: raw
+    default: ''
 """
 
 EXAMPLES = r"""
@@ -63,6 +75,7 @@ _value:
     - The merged settings with the keys C(profile), C(speculative), C(max_running_requests), C(mem_fraction_static),
       C(extra_args) and C(environment). C(speculative) has only what was given, and the values of C(environment) are
       strings.
+    - For a profile of a sweep also C(measured), what M(inferops.sglang.sglang_preflight) compares with the host.
   type: dict
 """
 
@@ -71,16 +84,22 @@ from typing import Any, Callable, Dict, Mapping, Optional
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import ProfileError, merge_settings
+from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_profiles_file import read_profiles
 
 
 def sglang_settings(
-    settings: Any, profile: Optional[str] = "", profiles: Optional[Mapping[str, Any]] = None
+    settings: Any,
+    profile: Optional[str] = "",
+    profiles: Optional[Mapping[str, Any]] = None,
+    sweep_dir: Optional[str] = "",
+    sweep_concurrency: Any = "",
 ) -> Dict[str, Any]:
     """Merge, with errors as Ansible reports them."""
     if not isinstance(settings, Mapping):
         raise AnsibleFilterError(f"sglang_settings needs a dictionary of settings, and got {settings!r}.")
     try:
-        return merge_settings(settings, profile, profiles)
+        sweep = (lambda: read_profiles(str(sweep_dir))) if sweep_dir else None
+        return merge_settings(settings, profile, profiles, sweep, sweep_concurrency)
     except ProfileError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -341,10 +341,18 @@ hosts:
           type: dict
           sample: {speculative_algorithm: EAGLE3, speculative_num_steps: 3}
         speculation:
-          description: The speculation in short. Null where it is not known.
+          description:
+            - The speculation in short. Null where it is not known.
+            - Of a server that adapts and has metrics also with how many steps it speculates at the moment, such as
+              V(EAGLE3 3/1/4 adaptive (now 0\)).
           returned: always
           type: str
           sample: EAGLE3 3/1/4
+        tier:
+          description: As in RV(inferops.sglang.sglang_info#module:servers[].tier).
+          returned: always
+          type: dict
+          sample: {num_steps: 0, num_draft_tokens: 1}
         accept_length:
           description: Mean tokens per verification. Null without speculation, or where it is not known.
           returned: always

@@ -53,6 +53,13 @@ options:
       - It is then known at once whether speculation works, see RV(servers[].generation).
     type: bool
     default: false
+  load_window:
+    description:
+      - For so many seconds the load of each server is looked at, once a second, see RV(servers[].load_window). All
+        servers of the host are looked at during the same time.
+      - V(0) for one look.
+    type: float
+    default: 0
   rank_zero:
     description:
       - V(HOST:PORT) of the node of rank 0, for instances here that are nodes of a higher rank of a server on several
@@ -145,6 +152,11 @@ servers:
       returned: always
       type: str
       sample: "2026-11-30T02:46:49Z"
+    uptime:
+      description: Seconds since that start, by a clock of the host that nobody can set. Null where none runs.
+      returned: always
+      type: float
+      sample: 5210.4
     user:
       description: The user that it runs as, or would run as.
       returned: always
@@ -239,6 +251,23 @@ servers:
       returned: always
       type: float
       sample: 2.44
+    tier:
+      description:
+        - With how many steps it speculates at this moment, where it runs adaptive speculation, and has metrics
+          (C(--enable-metrics)). Null otherwise, and where it does not tell.
+      returned: always
+      type: dict
+      contains:
+        num_steps:
+          description: The steps. V(0) means that it does not speculate at the moment. Null where it does not tell.
+          returned: always
+          type: int
+          sample: 3
+        num_draft_tokens:
+          description: The draft tokens. Null where it does not tell.
+          returned: always
+          type: int
+          sample: 4
     load:
       description: Its requests.
       returned: always
@@ -259,6 +288,41 @@ servers:
           returned: always
           type: str
           sample: /v1/loads
+    load_window:
+      description: Its requests over O(load_window), those that run and those that wait together. Null without it.
+      returned: always
+      type: dict
+      contains:
+        seconds:
+          description: How long it was looked at.
+          returned: always
+          type: float
+          sample: 10.0
+        samples:
+          description: How many looks told something.
+          returned: always
+          type: int
+          sample: 11
+        unanswered:
+          description: How many did not.
+          returned: always
+          type: int
+          sample: 0
+        average:
+          description: The mean of what they told. Null where none did.
+          returned: always
+          type: float
+          sample: 18.4
+        peak:
+          description: The most of it. Null where none did.
+          returned: always
+          type: int
+          sample: 24
+        complete:
+          description: Whether all were answered, with the waiting requests. Otherwise the true numbers may be larger.
+          returned: always
+          type: bool
+          sample: true
     generation:
       description: What it generated. Null without O(generate), and where it did not.
       returned: always
@@ -308,6 +372,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.looking.loo
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness.ranks import parse_address
 from ansible_collections.inferops.sglang.plugins.module_utils.system import commands
 
+# Of looking at the load (seconds): what is longer is the job of a monitor.
+_LONGEST_WINDOW = 600
+
 
 class UsageError(Exception):
     """Options that cannot be: the message names the option, the value and the remedy."""
@@ -324,7 +391,10 @@ def _wish(params: Dict[str, Any]) -> Wish:
             rank_zero = parse_address(params["rank_zero"])
         except ValueError as error:
             raise UsageError("rank_zero: %s: give HOST:PORT of the node of rank 0." % error) from None
-    return Wish(timeout, params["generate"], rank_zero)
+    window = params["load_window"]
+    if not 0 <= window <= _LONGEST_WINDOW:
+        raise UsageError("load_window: %r is not 0 to %d seconds: give fewer." % (window, _LONGEST_WINDOW))
+    return Wish(timeout, params["generate"], rank_zero, window)
 
 
 def _instances(params: Dict[str, Any]) -> List[InstancePaths]:
@@ -353,6 +423,7 @@ def main() -> None:
             "log_dir": {"type": "path", "default": LOG_DIR},
             "timeout": {"type": "float", "default": 10},
             "generate": {"type": "bool", "default": False},
+            "load_window": {"type": "float", "default": 0},
             "rank_zero": {"type": "str"},
         },
         supports_check_mode=True,

@@ -259,6 +259,14 @@ options:
     description: How many seconds the parser may take, most of which are spent on importing SGLang.
     type: float
     default: 180.0
+  measured:
+    description:
+      - What a sweep measured these settings with, where they come from one, as the filter
+        P(inferops.sglang.sglang_settings#filter) returns it. C(sweep) is its name, C(model_path) its model,
+        C(draft_model_paths) its drafts and C(versions) the versions of SGLang.
+      - Another model or draft model is refused, for nothing is known of it. Another version is a warning.
+    type: dict
+    default: {}
 requirements:
   - nvidia-ml-py 12.535.108 or later on the managed host, in the Python that Ansible uses there (it installs the module
     C(pynvml))
@@ -690,6 +698,7 @@ def argument_spec() -> Dict[str, Dict[str, Any]]:
         replace_foreign={"type": "bool", "default": False},
         parser={"type": "str", "choices": ["auto", "required", "skip"], "default": "auto"},
         parser_timeout={"type": "float", "default": 180.0},
+        measured={"type": "dict", "default": {}},
         speculative_options={"type": "dict", "default": {}},
         container=container_option(),
         patches=patch_options(),
@@ -745,7 +754,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
             name: params[name]
             for name in (
                 *("manager", "python", "user", "working_directory"),
-                *("parser", "parser_timeout", "replace_foreign", "unmanaged"),
+                *("parser", "parser_timeout", "replace_foreign", "unmanaged", "measured"),
             )
         },
     )

@@ -125,6 +125,15 @@ options:
   api_key:
     description: Key of the server. Without it, the one in the current release, if there is one.
     type: str
+  peers:
+    description:
+      - A name that the tasks which wait side by side for the nodes of one server have in common, another one for each
+        attempt. When one of them fails, the others do as well, at their next line of progress, since a node may wait
+        for another one without end. Empty means that there are none.
+      - Done by the action plugin. Without effect in a task with C(async), and where O(api_key) has fewer than eight
+        characters.
+    type: str
+    default: ''
   return_after:
     description:
       - Seconds after which to return although the server is neither proven nor failed, with RV(waiting).
@@ -258,7 +267,7 @@ sglang:
           description: What is known about such a difference. May be empty.
           type: str
           returned: always
-          sample: SGLang turned it off; its log says why
+          sample: "the log says: speculative_adaptive disabled: it needs speculative_eagle_topk=1."
     expected_worker:
       description: Which of the implementations in RV(sglang.worker) was asked for. Empty where none was.
       type: str
@@ -282,6 +291,13 @@ sglang:
       type: int
       returned: always
       sample: 141
+    tier:
+      description:
+        - With how many steps it speculated at the end, where it runs adaptive speculation, and has metrics
+          (C(--enable-metrics)). Null otherwise.
+      type: dict
+      returned: always
+      sample: {num_steps: 3, num_draft_tokens: 4}
     ready_after:
       description:
         - Seconds from the start of the main process to the end of its first generation here.
@@ -433,7 +449,7 @@ reason:
       V(permission_denied) or V(unknown).
     - Of one that lives V(timeout), V(worker_died), V(restarted), V(foreign_listener), V(unknown_listener),
       V(stale_process), V(unauthorized), V(unexpected_answer), V(no_answer), V(rank_unprovable),
-      V(generation_failed), V(generation_timeout) or V(hangs_under_load).
+      V(peer_failed), V(generation_failed), V(generation_timeout) or V(hangs_under_load).
     - Of its configuration V(config_mismatch), V(no_speculation), V(low_acceptance) or V(unexpected_speculation).
     - Of its manager V(unknown_state), where the state of the unit or the PID file cannot be read.
   returned: when the server is not ready or not proven
@@ -565,6 +581,7 @@ def main() -> None:
             "soak_concurrency": {"type": "int", "default": 8},
             "soak_tokens": {"type": "int", "default": 32, "no_log": False},
             "rank_zero": {"type": "str"},
+            "peers": {"type": "str", "default": ""},
             "api_key": {"type": "str", "no_log": True},
             "return_after": {"type": "float", "default": 0},
             "resume": {"type": "dict"},

@@ -9,7 +9,7 @@ profile's name in a report would else say something else than what ran.
 from __future__ import annotations
 
 import difflib
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.arguments import (
     ExtraOption,
@@ -29,6 +29,16 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction i
     is_secret_variable,
     redact_argv,
 )
+from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_profiles import (
+    ADAPTIVE,
+    BEST,
+    configuration_for,
+)
+from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_profiles_file import (
+    SweepError,
+    SweepProfiles,
+    Unfinished,
+)
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {"baseline": {"algorithm": "none"}, "eagle3": {"algorithm": "EAGLE3"}}
 
@@ -39,6 +49,8 @@ _EXTRA_ARGS = "extra_args"
 _ENVIRONMENT = "environment"
 _KEYS = (_SPECULATIVE, *_NUMBERS, _EXTRA_ARGS, _ENVIRONMENT)
 _SPECULATIVE_KEYS = (*OWN_OPTIONS, *KNOWN_OPTIONS)
+# What sglang_preflight is told of a sweep.
+_MEASURED = ("sweep", "model_path", "draft_model_paths", "versions")
 # How a speculative setting is called elsewhere.
 _PREFIXES = ("speculative_", "sglang_spec_")
 
@@ -48,24 +60,24 @@ class ProfileError(ValueError):
 
 
 def merge_settings(
-    settings: Mapping[str, Any], profile: Optional[str] = "", profiles: Optional[Mapping[str, Any]] = None
+    settings: Mapping[str, Any],
+    profile: Optional[str] = "",
+    profiles: Optional[Mapping[str, Any]] = None,
+    sweep: Optional[Callable[[], SweepProfiles]] = None,
+    concurrency: Any = None,
 ) -> Dict[str, Any]:
     """The settings of the inventory and those of the chosen profile.  Raises ProfileError.
 
     Empty strings and null mean "not given", in both.  The result has all keys; `speculative` has only
-    what was given.
+    what was given.  sweep reads the profiles of a sweep, which count unless `profiles` has the name; concurrency is
+    how many requests a server has at a time, for its profile `best`.  What a profile of a sweep was measured with is
+    `measured` of the result.
     """
-    known = {**BUILT_IN, **_mapping("profiles", profiles)}
     ours = _normalised("the settings", settings, strict=False)
     name = "" if profile is None else str(profile)
     if not name:
         return {"profile": "", **ours}
-    if name not in known:
-        raise ProfileError(
-            f"sglang_spec_profile: there is no profile {name!r}{_nearest(name, list(known))} "
-            f"Known profiles: {', '.join(sorted(known))}. Give one of these, or define it in sglang_spec_profiles."
-        )
-    base = _normalised(f"the profile {name}", _mapping(f"the profile {name}", known[name]), strict=True)
+    base, measured = named_profile(name, profiles, sweep, concurrency)
     merged: Dict[str, Any] = {"profile": name}
     merged[_SPECULATIVE] = _merge_speculative(name, base[_SPECULATIVE], ours[_SPECULATIVE])
     for key in _NUMBERS:
@@ -73,7 +85,70 @@ def merge_settings(
     off = _is_none(merged[_SPECULATIVE].get(_ALGORITHM))
     merged[_EXTRA_ARGS] = _merge_words(name, base[_EXTRA_ARGS], ours[_EXTRA_ARGS], off)
     merged[_ENVIRONMENT] = _merge_environment(name, base[_ENVIRONMENT], ours[_ENVIRONMENT])
+    if measured:
+        merged["measured"] = measured
     return merged
+
+
+# -- choosing
+
+
+def named_profile(
+    name: str,
+    profiles: Optional[Mapping[str, Any]] = None,
+    sweep: Optional[Callable[[], SweepProfiles]] = None,
+    concurrency: Any = None,
+) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """A profile with all keys, and what it was measured with, {} where it is of no sweep.  Raises ProfileError."""
+    own = _mapping("profiles", profiles)
+    if name in own or sweep is None:
+        known, found = {**BUILT_IN, **own}, None
+    else:
+        try:
+            found = sweep()
+        except SweepError as error:
+            # While a sweep runs it deploys these itself.
+            if not (isinstance(error, Unfinished) and name in BUILT_IN):
+                raise ProfileError(f"sglang_spec_profile is {name!r}. {error}") from None
+            found = SweepProfiles("")
+        known = {**BUILT_IN, **_for_the_load(found, concurrency), **own}
+    if name not in known:
+        left_out = _mapping("left_out", found.measured.get("left_out")).get(name) if found is not None else None
+        if found is not None and left_out:
+            raise ProfileError(
+                f"sglang_spec_profile: the sweep in {found.folder} has no profile {name}: {str(left_out).rstrip('.')}. "
+                f"Known profiles: {', '.join(sorted(known))}."
+            )
+        where = (
+            " or give the folder of a sweep in sglang_sweep_dir" if found is None and name in (ADAPTIVE, BEST) else ""
+        )
+        raise ProfileError(
+            f"sglang_spec_profile: there is no profile {name!r}{_nearest(name, list(known))} "
+            f"Known profiles: {', '.join(sorted(known))}. Give one of these, or define it in sglang_spec_profiles"
+            f"{',' + where if where else ''}."
+        )
+    base = _normalised(f"the profile {name}", _mapping(f"the profile {name}", known[name]), strict=True)
+    if found is None or name not in known or known[name] is BUILT_IN.get(name):
+        return base, {}
+    told = {key: found.measured.get(key) for key in _MEASURED if found.measured.get(key)}
+    return base, {"sweep": str(told.pop("sweep", "")) or found.folder, **told}
+
+
+def _for_the_load(found: SweepProfiles, concurrency: Any) -> Mapping[str, Any]:
+    """The profiles of a sweep, with `best` for a number of requests where that is given.  Raises ProfileError."""
+    if not _given(concurrency):
+        return found.profiles
+    try:
+        requests = float("nan") if isinstance(concurrency, bool) else float(concurrency)
+    except (TypeError, ValueError):
+        requests = float("nan")
+    if not 0 < requests < float("inf"):
+        raise ProfileError(
+            f"sglang_sweep_expected_concurrency: {concurrency!r} is no number of requests: give one above 0, or leave "
+            "it out."
+        )
+    best = found.profiles.get(configuration_for(found.measured.get("decision") or (), requests) or "")
+    return found.profiles if best is None else {**found.profiles, BEST: best}
 
 
 # -- reading

@@ -126,6 +126,7 @@ def _models(gpus: Sequence[Mapping[str, Any]]) -> Optional[str]:
 
 def _server(item: Mapping[str, Any]) -> Dict[str, Any]:
     effective = settings(item.get("effective"))
+    tier = _tier(item.get("tier"))
     load = mapping(item.get("load"))
     names = {key: text(item.get(key)) for key in ("instance", "reason", "user", "unit", "container", "manager")}
     return {
@@ -141,7 +142,8 @@ def _server(item: Mapping[str, Any]) -> Dict[str, Any]:
         "last_good": text(item.get("last_good")),
         "release_state": _release_state(item),
         "effective": effective,
-        "speculation": speculation_of(effective),
+        "speculation": speculation_of(effective, tier),
+        "tier": tier,
         "accept_length": real(item.get("accept_length")),
         "load": {"running": whole(load.get("running")), "waiting": whole(load.get("waiting"))},
         "problems": [message(problem) for problem in texts(item.get("problems"), _MOST_PROBLEMS, 10**4)],
@@ -160,8 +162,21 @@ def _release_state(item: Mapping[str, Any]) -> Optional[str]:
     return "proven" if text(item.get("current")) == text(item.get("last_good")) else "not proven"
 
 
-def speculation_of(effective: Mapping[str, Any]) -> Optional[str]:
-    """The speculation of a configuration in a few words, None where the configuration is not known."""
+def _tier(value: Any) -> Optional[Dict[str, Any]]:
+    """With how many steps a server that adapts speculates at the moment; None where it does not tell."""
+    found = mapping(value)
+    steps = whole(found.get("num_steps"))
+    return None if steps is None else {"num_steps": steps, "num_draft_tokens": whole(found.get("num_draft_tokens"))}
+
+
+def speculation_of(effective: Mapping[str, Any], tier: Optional[Mapping[str, Any]] = None) -> Optional[str]:
+    """The speculation of a configuration in a few words, None where the configuration is not known.
+
+    tier: of a server that adapts, its number of steps at the moment.
+    """
     if not effective:
         return None
-    return speculation(effective) + (" adaptive" if effective.get("speculative_adaptive") is True else "")
+    if effective.get("speculative_adaptive") is not True:
+        return speculation(effective)
+    now = " (now %d)" % tier["num_steps"] if tier is not None else ""
+    return "%s adaptive%s" % (speculation(effective), now)

@@ -4,24 +4,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
-from jinja2 import Environment, StrictUndefined, Template
-
 from ansible_collections.inferops.sglang.plugins.plugin_utils import status_text
+from ansible_collections.inferops.sglang.plugins.plugin_utils.html_page import render
 from ansible_collections.inferops.sglang.plugins.plugin_utils.status_differences import differing_columns
 from ansible_collections.inferops.sglang.plugins.plugin_utils.status_holders import labels
 
-_TEMPLATE = Path(__file__).parent / "templates" / "gpu_status.html.j2"
+_TEMPLATE = "gpu_status.html.j2"
 _HOLDERS = 4
-
-
-@lru_cache(maxsize=None)
-def _template() -> Template:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def page(
@@ -32,7 +23,8 @@ def page(
 ) -> str:
     """The page.  What hosts returned is data for the template and never part of it."""
     odd = differing_columns(found)
-    return _template().render(
+    return render(
+        _TEMPLATE,
         written=written,
         summary=status_text.summary_line(summary),
         groups=len({entry["group"] for entry in hosts}),

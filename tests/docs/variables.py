@@ -21,6 +21,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
     OWN_OPTIONS,
 )
 from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight
+from ansible_collections.inferops.sglang.plugins.plugin_utils.guard_inventory import SETTINGS as GUARD
 from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_inventory import SETTINGS
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import ProfileError, merge_settings
 
@@ -110,7 +111,7 @@ def known_options() -> Dict[str, Mapping[str, Any]]:
 @lru_cache(maxsize=None)
 def known_names() -> frozenset:
     """Return the names of variables that playbooks, connections and Ansible itself read."""
-    names = set(constants.COMMON_CONNECTION_VARS) | {_PROFILE, _PROFILES, *SETTINGS}
+    names = set(constants.COMMON_CONNECTION_VARS) | {_PROFILE, _PROFILES, *SETTINGS, *GUARD}
     for path in ROOT.glob("playbooks/**/*.yml"):
         names.update(_IN_PLAYBOOK.findall(path.read_text(encoding="utf-8")))
     return frozenset(names | _connection_variables())

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.benchmark.client_script import SCRIPT_REASONS
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "failures.md"
 PACKAGE = "ansible_collections.inferops.sglang."
@@ -40,11 +42,12 @@ REASONS = {
 # Sentences are collected under a code there.
 REASONS_IN = {"plugins/module_utils/gpu/reclaim_report.py": {"setdefault": (0, "key")}}
 ROUTERS = {"RouterError": (0, "reason")}
+BENCHMARKS = dict.fromkeys(("Refused", "ClientError", "ResultError"), (0, "reason"))
 CHECKS = dict.fromkeys(("Check", "ok", "failed", "warning", "skipped"), (0, "name"))
 
 # Attributes and expressions that hand on a code which was made elsewhere.
 HANDED_ON = {"code", "name", "outcome", "problem", "reason", "state"}
-CHOSEN = {"next(iter(problems))"}
+CHOSEN = {"next(iter(problems))", 'first["reason"]'}
 # States of a wait that goes on, or ended well; "died" is replaced by what the log says.
 NO_FAILURE = {"", "free", "waiting", "died", "done"}
 
@@ -193,11 +196,22 @@ def outcomes():
     return {end.value for end in ends}
 
 
+def of_the_guard():
+    """What the guard may say of a group: constants of its decision."""
+    text = (ROOT / "plugins" / "plugin_utils" / "guard_decision.py").read_text(encoding="utf-8")
+    assigned = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+    return {node.value.value for node in assigned if isinstance(getattr(node.value, "value", None), str)}
+
+
 FOUND = {
     "What the table says": outcomes,
     "GPUs": lambda: codes(REASONS, "plugins/modules/gpu_", "plugins/module_utils/gpu/"),
-    "Servers": lambda: codes(REASONS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
+    # One is made on the controller, by the action plugin of the wait.
+    "Servers": lambda: codes(REASONS, "plugins/modules/sglang_", "plugins/module_utils/sglang/") | {"peer_failed"},
     "Routers": lambda: codes(ROUTERS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
+    # Some are made in the program that runs in SGLang's interpreter.
+    "Benchmarks": lambda: codes(BENCHMARKS, "plugins/module_utils/sglang/benchmark/") | set(SCRIPT_REASONS),
+    "The guard": of_the_guard,
     "Checks": lambda: codes(CHECKS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
 }
 

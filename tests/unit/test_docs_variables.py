@@ -7,6 +7,7 @@ from __future__ import annotations
 import pathlib
 import re
 
+from ansible_collections.inferops.sglang.plugins.plugin_utils.guard_inventory import SETTINGS as GUARD
 from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_inventory import SETTINGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -15,13 +16,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def read_variables():
     """The short names: what defaults and playbooks fall back to, and what a rollout reads."""
     files = [*ROOT.glob("roles/*/defaults/main.yml"), *ROOT.glob("playbooks/*.yml")]
-    found = set(SETTINGS)
+    found = {*SETTINGS, *GUARD}
     for path in files:
         text = path.read_text(encoding="utf-8")
         found.update(re.findall(r"\b(sglang_\w+)(?= \| default\(| is defined)", text))
     roles = tuple(path.name + "_" for path in ROOT.glob("roles/*"))
-    # sglang_stop_timeout is a variable of the role of that name and of the inventory.
-    return {name for name in found if not name.startswith(roles) or name == "sglang_stop_timeout"}
+    # These are variables of the role of that name and of the inventory.
+    both = ("sglang_stop_timeout", "sglang_sweep_dir", "sglang_sweep_expected_concurrency")
+    return {name for name in found if not name.startswith(roles) or name in both}
 
 
 def listed_variables():

@@ -203,3 +203,25 @@ def test_the_key_is_used_from_an_encrypted_file(tmp_path):
     listing = json.loads(command("inventory", "-i", fleet / "hosts.yml", *password, "--host", "gpu-h100-02"))
     assert listing["sglang_api_key"] == "{{ vault_sglang_api_key }}"
     assert listing["vault_sglang_api_key"] == load("examples/fleet/vault.example.yml")["vault_sglang_api_key"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_units_of_the_guard_are_ones_that_systemd_takes(tmp_path):
+    """examples/guard/sglang-guard.service and examples/guard/sglang-guard.timer, as docs/adaptive.md installs them."""
+    units = [tmp_path / name for name in ("sglang-guard.service", "sglang-guard.timer")]
+    for unit in units:
+        text = (EXAMPLES / "guard" / unit.name).read_text(encoding="utf-8")
+        # The reader's own environment, which is not here.
+        unit.write_text(text.replace("/srv/inference/venv/bin/ansible-playbook", shutil.which("true")))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, units)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_service_of_the_guard_runs_a_playbook_that_there_is():
+    text = (EXAMPLES / "guard" / "sglang-guard.service").read_text(encoding="utf-8")
+    (playbook,) = re.findall(r"^ExecStart=.* inferops\.sglang\.(\w+)", text, re.MULTILINE)
+    content = (ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8")
+    for name in re.findall(r"-e (\w+)=", text):
+        assert name in content

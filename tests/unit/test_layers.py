@@ -27,6 +27,7 @@ LAYERS = (
     "sglang/readiness",
     "sglang/looking",
     "sglang/preflight",
+    "sglang/benchmark",
 )
 SOURCES = sorted(path for path in MODULE_UTILS.rglob("*.py") if path.parent != MODULE_UTILS)
 

@@ -27,6 +27,7 @@ STARTERS = {
     "plugins/module_utils/system/commands.py",
     "plugins/module_utils/gpu/smi_runner.py",
     "plugins/module_utils/sglang/processes/server_process.py",
+    "plugins/module_utils/sglang/benchmark/client_process.py",
 }
 # These run a command line through a shell, or take one apart as a shell does.
 SHELLS = {

@@ -7,6 +7,7 @@ Nothing is changed, and no instance that is broken keeps the others from being l
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,12 +86,14 @@ class Wish:
     """What to look at, and how.
 
     timeout is in seconds, for each question; generate: let each serving server generate a little;
-    rank_zero is the (host, port) of rank 0, for nodes of a higher rank, None where that is not known.
+    rank_zero is the (host, port) of rank 0, for nodes of a higher rank, None where that is not known;
+    for load_window seconds the load of each is looked at, 0 for one look.
     """
 
     timeout: float
     generate: bool = False
     rank_zero: Optional[Tuple[str, int]] = None
+    load_window: float = 0.0
 
 
 def instance_names(state_dir: str) -> List[str]:
@@ -120,6 +123,10 @@ class _Found:
     reason: str = ""
 
 
+def _boot_clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass
 class Looker:
     """Looks at instances; the host is reached through procfs and run."""
@@ -128,6 +135,7 @@ class Looker:
     run: Runner
     procfs: ProcFs = field(default_factory=ProcFs)
     client: Callable[..., Any] = HttpClient
+    boot_clock: Callable[[], float] = _boot_clock
 
     def look(self, instances: Sequence[InstancePaths]) -> List[Dict[str, Any]]:
         """One result for each instance, in their order."""
@@ -166,13 +174,14 @@ class Looker:
                 continue
             client = self._client_of(one.release, rank)
             places.append(place)
-            jobs.append(partial(ask_state, client, wish.timeout, not rank, wish.generate))
+            jobs.append(partial(ask_state, client, wish.timeout, not rank, wish.generate, wish.load_window))
             jobs.append(partial(ask_info, client, wish.timeout))
-        answers = together(jobs, _IN_A_ROW * wish.timeout + _SLACK, not_told(wish.timeout))
+        patience = wish.load_window + _IN_A_ROW * wish.timeout + _SLACK
+        answers = together(jobs, patience, not_told(wish.timeout))
         merged = {}
         for number, place in enumerate(places):
             state, info = answers[2 * number], answers[2 * number + 1]
-            merged[place] = replace(state, info=info.info, problems=[*state.problems, *info.problems])
+            merged[place] = replace(state, info=info.info, tier=info.tier, problems=[*state.problems, *info.problems])
         return merged
 
     def _client_of(self, release: Release, rank: int) -> Any:
@@ -199,6 +208,7 @@ class Looker:
             "message": one_line(state.message, hidden, MOST_MESSAGE),
             "pid": process.pid if process is not None else None,
             "started": _utc(process.started_at) if process is not None else None,
+            "uptime": self._uptime(process.identity.start_time) if process is not None else None,
             "user": process.user if process is not None else release.user if release is not None else "",
             "manager": manager,
             "unit": running.unit if running is not None else "",
@@ -216,10 +226,16 @@ class Looker:
             "version": one_line(str(info.get("version") or ""), hidden, _LONGEST_VERSION),
             "effective": plain_fields(effective_of(info, COMPARED), hidden),
             "accept_length": _accept_length(info, load),
+            "tier": told.tier.to_dict() if told is not None and told.tier is not None else None,
             "load": (load or Load()).to_dict(),
+            "load_window": told.window.to_dict() if told is not None and told.window is not None else None,
             "generation": _generation(told),
             "problems": [one_line(text, hidden, MOST_MESSAGE) for text in problems],
         }
+
+    def _uptime(self, ticks: int) -> float:
+        """Seconds since the start of a process; both count from the boot of the host, so nobody can set that clock."""
+        return round(max(0.0, self.boot_clock() - ticks / os.sysconf("SC_CLK_TCK")), 1)
 
     def _state(self, found: _Found, told: Optional[Told], hidden: Sequence[str]) -> State:
         running, release = found.running, found.release

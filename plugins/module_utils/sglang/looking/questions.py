@@ -20,6 +20,9 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.looking.load import Load, read_load
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.looking.states import Outcome
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.looking.window import Window, watch_load
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.metrics import PATH as METRICS
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.metrics import Tier, active_tier, has_tiers
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.redaction import redact_info
 
 # What is generated where that is asked for: enough to verify drafts, and too little to disturb anybody (tokens).
@@ -62,13 +65,16 @@ class Generated:
 class Told:
     """What one server answered.
 
-    info is /server_info without its secrets, {} where it was not told; load is None where it was not asked
-    for; problems are sentences about the questions that got no usable answer, apart from /health.
+    info is /server_info without its secrets, {} where it was not told; load and window are None where they were not
+    asked for; tier is None where the server does not adapt, or does not tell; problems are sentences about the
+    questions that got no usable answer, apart from /health.
     """
 
     health: Outcome
     info: Dict[str, Any] = field(default_factory=dict)
     load: Optional[Load] = None
+    window: Optional[Window] = None
+    tier: Optional[Tier] = None
     generated: Optional[Generated] = None
     problems: List[str] = field(default_factory=list)
 
@@ -78,14 +84,21 @@ def not_told(timeout: float) -> Told:
     return Told(TimedOut("it gave no answer within %.4g s" % timeout))
 
 
-def ask_state(client: Client, timeout: float, with_load: bool, generate: bool) -> Told:
-    """Ask for everything that takes the server's own work; timeout in seconds for each question.  Never raises."""
-    load = read_load(client, timeout) if with_load else None
+def ask_state(client: Client, timeout: float, with_load: bool, generate: bool, load_window: float = 0.0) -> Told:
+    """Ask for everything that takes the server's own work; timeout in seconds for each question.  Never raises.
+
+    load_window: for so many seconds the load is looked at.
+    """
+    load, window = None, None
+    if with_load and load_window > 0:
+        load, window = watch_load(client, timeout, load_window)
+    elif with_load:
+        load = read_load(client, timeout)
     health = _outcome(lambda: client.get("/health", timeout))
     problems = [load.problem] if load is not None and load.problem and not isinstance(health, Refused) else []
     healthy = isinstance(health, Answer) and health.status == 200
     generated = _generate(client, timeout) if generate and healthy else None
-    return Told(health, load=load, generated=generated, problems=problems)
+    return Told(health, load=load, window=window, generated=generated, problems=problems)
 
 
 def ask_info(client: Client, timeout: float) -> Told:
@@ -96,9 +109,17 @@ def ask_info(client: Client, timeout: float) -> Told:
     if answer.status != 200:
         return Told(answer, problems=["/server_info answers %d" % answer.status])
     try:
-        return Told(answer, redact_info(answer.json_object()))
+        info = redact_info(answer.json_object())
     except BadAnswer as error:
         return Told(answer, problems=[str(error)])
+    return Told(answer, info, tier=_tier(client, timeout) if has_tiers(info) else None)
+
+
+def _tier(client: Client, timeout: float) -> Optional[Tier]:
+    answer = _outcome(lambda: client.get(METRICS, timeout))
+    if isinstance(answer, HttpError) or answer.status != 200:
+        return None
+    return active_tier(answer.body.decode("utf-8", "replace"))
 
 
 def _outcome(request: Callable[[], Answer]) -> Outcome:

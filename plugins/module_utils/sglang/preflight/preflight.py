@@ -30,6 +30,7 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.launch_environment import (
     check_environment,
 )
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.measured import check_measured
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.speculation import check_speculation
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import SYSTEMD
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.interpreter import find_interpreter
@@ -117,6 +118,7 @@ def run_preflight(request: Request, host: Host) -> Outcome:
     checks += judge(answer, request)
     checks += check_environment(request.environment, version, settings.host, inherited)
     checks += check_result(request, answer, requested, effective) + _check_serving(request, effective)
+    checks += check_measured(request.measured, settings, version)
     checks += check_inheritance(settings, models, effective)
     checks += check_same_limit(effective, state.current.effective if state.current is not None else None)
     checks += check_graphs(settings, effective)

@@ -40,7 +40,8 @@ class Request:
     """What was asked for.  environment and secret_args hold plain values; parser_timeout is in seconds.
 
     container is None where the server runs on the host itself; patches are as the option gives them;
-    unmanaged says what is to become of a server that somebody started by hand.
+    unmanaged says what is to become of a server that somebody started by hand; measured is what a sweep measured the
+    settings with, {} where they come from none.
     """
 
     settings: Settings
@@ -59,6 +60,7 @@ class Request:
     container: Optional[ContainerSettings] = None
     patches: Tuple[Mapping[str, Any], ...] = ()
     unmanaged: str = REFUSE
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

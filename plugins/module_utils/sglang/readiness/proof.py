@@ -9,7 +9,7 @@ read back from the server, and that it speculates is taken from what it says abo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.compared import COMPARED
@@ -71,6 +71,9 @@ _INDISPENSABLE = frozenset(
 _ALGORITHM_ALIASES = {"NEXTN": "EAGLE"}
 # Algorithms whose worker exists, or existed, in two kinds.
 _TWO_WORKERS = frozenset(["EAGLE", "EAGLE3", "STANDALONE"])
+# Where SGLang has turned the adaptive mode off; it says so in its log and nowhere else.
+_ADAPTIVE_OFF = "speculative_adaptive disabled"
+_TURNED_OFF = "SGLang turned it off"
 # It finds its drafts in what was generated before.
 _WITHOUT_DRAFT_MODEL = "NGRAM"
 # From this version on there is only the newer kind.
@@ -201,6 +204,13 @@ def fields_to_compare(
     return list(dict.fromkeys(names))
 
 
+def explained_by_log(found: Sequence[Mismatch], lines: Sequence[str]) -> List[Mismatch]:
+    """The mismatches, and with an adaptive mode that SGLang turned off the line of its log that says why."""
+    line = _line_with(_ADAPTIVE_OFF, lines)
+    note = "the log says: %s" % line if line else "SGLang turned it off, and what is left of its log does not say why"
+    return [replace(mismatch, note=note) if mismatch.note == _TURNED_OFF else mismatch for mismatch in found]
+
+
 def tell_corrected(found: Sequence[Mismatch]) -> Tuple[List[Mismatch], List[str]]:
     """Take out what SGLang may correct by itself: the mismatches that are left, and sentences about the others."""
     left = [mismatch for mismatch in found if mismatch.field not in _CORRECTED_AT_START]
@@ -215,7 +225,7 @@ def _explanation(name: str, wanted: Any, actual: Any) -> str:
         if algorithm_of({name: wanted}) is None:
             return "the server speculates although it must not"
     if name == "speculative_adaptive" and not actual:
-        return "SGLang turned it off; its log says why"
+        return _TURNED_OFF
     if name == "speculative_num_draft_tokens":
         return "with a top-k of 1 SGLang takes the number of steps plus 1"
     if name == "max_running_requests" and same(name, 48, actual):
@@ -381,7 +391,7 @@ def excuse(problem: str, info: Mapping[str, Any], others: int) -> str:
 # -- the log
 
 _LOG_WARNINGS: Tuple[Tuple[str, str], ...] = (
-    ("speculative_adaptive disabled", "SGLang turned adaptive speculation off"),
+    (_ADAPTIVE_OFF, "SGLang turned adaptive speculation off"),
     ("Spec v1 is used", "SGLang runs the older speculative worker, without overlap"),
     ("SGLANG_ENABLE_SPEC_V2 has been removed", "SGLang ignores SGLANG_ENABLE_SPEC_V2: remove it from the environment"),
     ("Overlap scheduler is disabled", "SGLang does not overlap scheduling and generating"),
@@ -405,7 +415,7 @@ def dropped_in_log(lines: Sequence[str], requested: Mapping[str, Any], worker: s
     worker is what expected_worker says.
     """
     found = []
-    line = _line_with("speculative_adaptive disabled", lines)
+    line = _line_with(_ADAPTIVE_OFF, lines)
     if line and _canonical("speculative_adaptive", requested.get("speculative_adaptive")) is True:
         found.append(Mismatch("speculative_adaptive", True, False, "the log says: %s" % line))
     line = _line_with("Spec v1 is used", lines)

@@ -15,6 +15,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configurati
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.current_since import current_since
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.http_client import HttpClient, HttpError
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import PROCESS, InstancePaths
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.metrics import PATH as METRICS
+from ansible_collections.inferops.sglang.plugins.module_utils.sglang.metrics import active_tier, has_tiers
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.drain import LoadReader
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.failure_reasons import classify
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.main_process import (
@@ -121,6 +123,7 @@ class WaitTask:
             "expected_worker": "",
             "accept_length": None,
             "spec_verify_ct": 0,
+            "tier": None,
         }
         self.process: MainProcess
         if params["manager"] == PROCESS:
@@ -290,6 +293,7 @@ class WaitTask:
         lines = self.process.log_start(self.secrets) + self.process.log(self.secrets)
         self._prove_configuration(info, lines)
         sample = self.state.samples[number]
+        self.facts["tier"] = self._tier() if has_tiers(info) else None
         speculation = proof.judge_speculation(proof.algorithm_of(info), sample, self.params["min_accept_length"])
         self.facts["accept_length"] = speculation.accept_length
         self.facts["spec_verify_ct"] = speculation.verify_count
@@ -304,6 +308,15 @@ class WaitTask:
             after = " This was after %d requests under load." % self.state.soak.answered if number else ""
             raise NotReady(speculation.problem, speculation.message + after, in_log=True)
         self.state.judged = number + 1
+
+    def _tier(self) -> Optional[Dict[str, Any]]:
+        """With how many steps it speculates at the moment; None where it does not tell."""
+        try:
+            answer = self.client.get(METRICS, self.params["request_timeout"])
+        except HttpError:
+            return None
+        tier = active_tier(answer.body.decode("utf-8", "replace")) if answer.status == 200 else None
+        return tier.to_dict() if tier is not None else None
 
     def _others(self) -> int:
         """How many requests of others the server has: of the own ones none is under way.  0 where it does not tell."""
@@ -357,6 +370,7 @@ class WaitTask:
         found, corrected = proof.tell_corrected(proof.compare(expected, shown, self.fields))
         found = proof.merge(found, proof.judge_worker(facts["expected_worker"], info))
         found = proof.merge(found, proof.dropped_in_log(lines, facts["requested"], facts["expected_worker"]))
+        found = proof.explained_by_log(found, lines)
         facts["mismatches"] = [mismatch.to_dict() for mismatch in found]
         self.warnings += corrected
         checked = self.release.sglang_version if self.release else ""
@@ -375,7 +389,9 @@ class WaitTask:
 
     def _mismatch_message(self, notes: List[str]) -> str:
         found = "; ".join(proof.Mismatch(**mismatch).message() for mismatch in self.facts["mismatches"])
-        return " ".join(["The server does not run with what was expected: %s." % found, *notes])
+        # A line of the log that stands there already is not told twice.
+        more = [note for note in notes if note.rpartition("Its log says: ")[2] not in found]
+        return " ".join(["The server does not run with what was expected: %s." % found, *more])
 
     # -- results
 

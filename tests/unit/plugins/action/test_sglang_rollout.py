@@ -228,3 +228,23 @@ def test_a_shut_gate_stops_the_run(rollout):
     plan = rollout.plan(["a", "b", "c"])["plan"]
     assert rollout("settle", ["c"], plan=plan, gate={"refused": {"c": "x"}})["stop"] is True
     assert rollout("settle", ["c"], plan=plan, gate={"refused": {}})["last"] is True
+
+
+def test_the_hosts_of_one_server_are_replaced_together_and_fail_once(rollout):
+    for name in "ba":
+        rollout.hosts[name].update(sglang_node_group="big", sglang_max_failed=1)
+    rollout.hosts["c"]["sglang_max_failed"] = 1
+    # The order of the ranks is that of the inventory, whatever the pattern has.
+    plan = rollout.plan(["b", "a", "c"])["plan"]
+    assert (plan["hosts"], plan["sizes"]) == (["a", "b", "c"], [2, 1])
+    for name in "ab":
+        rollout.hosts[name]["sglang_deploy_failure"] = {"msg": "oom"}
+    result = rollout("settle", ["a", "b"], plan=plan)
+    assert (result["stop"], result["not_proven"]) == (False, ["a", "b"])
+
+
+def test_a_part_of_a_server_is_in_no_plan(rollout):
+    for name in "ab":
+        rollout.hosts[name]["sglang_node_group"] = "big"
+    result = rollout.plan(["a", "c"])
+    assert result["plan"] == {} and "only a of its hosts is in this run" in result["refused"]["c"]

@@ -19,6 +19,7 @@ from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.inferops.sglang.plugins.action import sglang_wait_ready
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
+from ansible_collections.inferops.sglang.plugins.plugin_utils import parted_action
 
 DONE = {"changed": False, "sglang": {"pid": 7}, "proof": {}, "invocation": {"module_args": {"resume": {}, "port": 1}}}
 
@@ -44,9 +45,11 @@ class Wait:
         self.slept = []
         self.removed = []
         self.callback = "default"
-        monkeypatch.setattr(sglang_wait_ready.time, "sleep", self.slept.append)
-        monkeypatch.setattr(sglang_wait_ready, "Display", lambda: self)
-        monkeypatch.setattr(sglang_wait_ready, "constants", mock.Mock(DEFAULT_FORKS=5))
+        constants = mock.Mock(DEFAULT_FORKS=5)
+        monkeypatch.setattr(parted_action.time, "sleep", self.slept.append)
+        monkeypatch.setattr(parted_action, "Display", lambda: self)
+        monkeypatch.setattr(parted_action, "constants", constants)
+        monkeypatch.setattr(sglang_wait_ready, "constants", constants)
 
     def display(self, line, stderr=False):
         self.shown.append((line, stderr))
@@ -373,3 +376,46 @@ def test_a_real_play(play, tmp_path):
 def test_check_mode_in_a_real_play(play):
     rc, output = play("--check", parts="false")
     assert rc == 0, output
+
+
+def peers_of(wait, tmp_path):
+    sglang_wait_ready.constants.DEFAULT_LOCAL_TMP = str(tmp_path)
+    return {"instance": "main", "peers": "big-1 new"}
+
+
+def test_who_waits_with_others_gives_up_when_one_of_them_has_failed(wait, tmp_path):
+    arguments = peers_of(wait, tmp_path)
+    sglang_wait_ready.Peers(str(tmp_path), "big-1 new").fail("gpu-b main", "It died.")
+    wait.script = [part("connecting")]
+    result = wait.run(arguments)
+    assert (result["failed"], result["reason"]) == (True, "peer_failed")
+    assert result["msg"].endswith("another node of its server has failed. gpu-b main: It died.")
+    assert wait.lines == [] and not {"waiting", "progress", "resume"} & set(result)
+    # One that is done is done.
+    wait.script = [dict(DONE)]
+    assert "failed" not in wait.run(arguments)
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([{"failed": True, "msg": "It died."}], "It died."),
+        ([AnsibleConnectionFailure("no route")] * 4, "it cannot be reached: no route"),
+    ],
+)
+def test_who_fails_tells_the_others(wait, tmp_path, steps, why):
+    arguments = peers_of(wait, tmp_path)
+    wait.script = steps
+    with contextlib.suppress(AnsibleConnectionFailure):
+        wait.run(arguments)
+    others = sglang_wait_ready.Peers(str(tmp_path), "big-1 new")
+    assert others.failed("gpu-b main") == "gpu-a main: " + why
+    # It does not stop because of itself.
+    wait.script = [part("starting"), dict(DONE)]
+    assert "failed" not in wait.run(arguments)
+
+
+def test_who_shows_nothing_looks_after_the_others_all_the_same(wait, tmp_path):
+    wait.script = [part("starting"), dict(DONE)]
+    wait.run({**peers_of(wait, tmp_path), "progress_interval": 0})
+    assert wait.lines == [] and [given["return_after"] for given, _async in wait.given] == [10.0, 10.0]

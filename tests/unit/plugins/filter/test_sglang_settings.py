@@ -21,8 +21,8 @@ from ansible_collections.inferops.sglang.plugins.filter import sglang_settings
 def test_it_is_documented():
     documentation = yaml.safe_load(sglang_settings.DOCUMENTATION)
     assert documentation["name"] == "sglang_settings"
-    assert documentation["positional"] == "profile, profiles"
-    assert set(documentation["options"]) == {"_input", "profile", "profiles"}
+    assert documentation["positional"] == "profile, profiles, sweep_dir, sweep_concurrency"
+    assert set(documentation["options"]) == {"_input", "profile", "profiles", "sweep_dir", "sweep_concurrency"}
     (example,) = yaml.safe_load(sglang_settings.EXAMPLES)
     merged = sglang_settings.sglang_settings(example["vars"]["settings"], "eagle3", example["vars"]["profiles"])
     assert merged["speculative"]["num_steps"] == 3 and merged["environment"] == {"NCCL_NVLS_ENABLE": "1"}

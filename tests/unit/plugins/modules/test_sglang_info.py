@@ -67,6 +67,8 @@ def test_every_key_is_documented(look, tmp_path):
     [
         ({"timeout": 0}, ["timeout: 0.0", "more than 0"]),
         ({"timeout": float("inf")}, ["timeout: inf"]),
+        ({"load_window": -1}, ["load_window: -1.0", "0 to 600 seconds"]),
+        ({"load_window": "nan"}, ["load_window: nan"]),
         ({"rank_zero": "gpu-a"}, ["rank_zero: 'gpu-a'", "HOST:PORT"]),
         ({"instances": ["Main"]}, ["instances: 'Main'", "lower-case"]),
         ({"instances": [], "state_dir": "/\n"}, []),

@@ -469,6 +469,16 @@ def test_tiers_that_are_never_reached_are_reported(preflight):
     assert "48 requests" in message and "64" in message
 
 
+def test_measurements_of_another_model_are_refused_and_of_another_version_reported(preflight, options):
+    measured = {"sweep": "steps", "model_path": options["model_path"], "versions": ["0.5.16"]}
+    code, result = preflight(measured=measured)
+    assert code == 0, result["msg"]
+    (message,) = of(result, "measured", "warning")
+    assert "0.5.16" in message and "0.5.17" in message
+    code, result = preflight(measured={**measured, "model_path": "/models/another"})
+    assert code == 1 and "/models/another" in result["msg"]
+
+
 def test_further_options_are_rendered_and_requested(preflight):
     options = {"ngram_max_bfs_breadth": "8", "adaptive": False}
     code, result = preflight(

@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
     def reply(self, status, body=None):
-        data = b"" if body is None else json.dumps(body).encode()
+        data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -59,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
             if C.get("dies_warm"):
                 os._exit(3)
             return self.reply(503 if time.time() < UP else 200)
+        if self.path == "/metrics":
+            return self.reply(404 if C.get("metrics") is None else 200, C.get("metrics"))
         if self.locked():
             return self.reply(401, {"error": "Unauthorized"})
         self.reply(200, C["info"])
@@ -239,6 +241,7 @@ def test_a_server_that_becomes_ready_and_does_what_was_asked(host, monkeypatch):
         "soak": {"requests": 0, "failed": 0, "seconds": 0.0, "accept_length": None},
         "accept_length": pytest.approx(2.51, abs=0.01),
         "spec_verify_ct": 102,
+        "tier": None,
     }
 
 
@@ -564,6 +567,17 @@ def test_adaptive_speculation_on_a_busy_server(host, others):
     status, result = host.wait()
     assert (status == 0) == bool(others) and result.get("reason") == (None if others else "low_acceptance")
     assert ("It has 40 other requests" in "".join(host.warnings)) == bool(others)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "tier"),
+    [("sglang:spec_num_steps 0.0\n", {"num_steps": 0, "num_draft_tokens": None}), ("", None), (None, None)],
+)
+def test_a_server_that_adapts_says_with_how_many_steps(host, metrics, tier):
+    effective = {**EAGLE3, "speculative_adaptive": True}
+    host.start({"info": {**INFO, **effective, "enable_metrics": True}, "metrics": metrics}, effective=effective)
+    status, result = host.wait()
+    assert status == 0 and result["sglang"]["tier"] == tier
 
 
 def test_adaptive_speculation_that_only_the_log_says_is_off(host):

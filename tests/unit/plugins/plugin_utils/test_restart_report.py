@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
+    as_servers,
     changes,
     columns,
     cut_off,
@@ -69,6 +70,8 @@ def test_speculation_in_one_word(config, text):
 def test_a_restarted_host():
     assert entry("gpu-a", facts()) == {
         "host": "gpu-a",
+        "node_group": "",
+        "rank": None,
         "group": "",
         "wave": None,
         "outcome": "restarted",
@@ -275,3 +278,40 @@ def test_a_host_that_left_the_play_is_not_silent():
     assert "out of reach" in dropped_out(lost)["failure"]
     told = dict(lost, failure="the draft is not there")
     assert dropped_out(told) == told
+
+
+def rank(number, **more):
+    return entry("gpu-%d" % number, facts(sglang_deploy_node={"group": "big", "rank": number}, **more))
+
+
+def test_the_ranks_of_a_server_are_one_row():
+    free = {"gpu_free_proof": {"free_after": 3.0}, "sglang_deploy_ready": {"sglang": {"effective": EAGLE}}}
+    items = [rank(1, **free), entry("gpu-7", facts()), rank(0)]
+    assert [(item["node_group"], item["rank"]) for item in items] == [("big", 1), ("", None), ("big", 0)]
+    big, other = as_servers(items)
+    assert big["host"] == "gpu-0 (rank 0)\ngpu-1 (rank 1)" and other == items[1]
+    # What rank 0 answers counts, and the GPUs of all ranks.
+    assert (big["outcome"], big["ready_after"], big["accept_length"], big["free_after"]) == (
+        "restarted",
+        6.25,
+        2.444,
+        13.21,
+    )
+    assert big["stopped"][0] == "gpu-0: main" and big["stopped"][2] == "gpu-1: main"
+    assert summary(as_servers(items)) == "2 restarted"
+    assert left(items) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "outcome", "free"),
+    [
+        ({"sglang_deploy_failure": {"msg": "oom"}, "sglang_deploy_touched": True}, "restored", 10.52),
+        ({"sglang_deploy_ready": {}, "sglang_deploy_touched": True, "gpu_free_proof": {}}, "lost", None),
+        ({"sglang_deploy_not_restored": {"msg": "gone"}}, "down", 10.52),
+    ],
+)
+def test_of_a_server_the_worst_of_its_ranks_counts(second, outcome, free):
+    (item,) = as_servers([rank(0), rank(1, **second)])
+    assert (item["outcome"], item["free_after"]) == (outcome, free)
+    header, rows = columns([item])
+    assert rows[0][header.index("host")].splitlines() == ["gpu-0 (rank 0)", "gpu-1 (rank 1)"]

@@ -190,3 +190,15 @@ def test_how_a_wave_ended():
     assert going_on_line(["a"], ["b"], 2) == "The run goes on without a, b: sglang_max_failed=2 allows it."
     assert left_line([]) == ""
     assert left_line(["a"]) == "Mend what failed and run the same again: 1 host is left (a)."
+
+
+def test_a_server_of_several_hosts_is_one_that_is_restarted_as_a_whole():
+    big = {**unit("b", wave=2), "hosts": ["b", "c"]}
+    (demand,) = demands(plan(1, unit("a"), big, unit("d", wave=2)), wave=1, unlikely=["c"])
+    # A rank that was lost takes its server with it.
+    assert demand.others == ("d", "b") and demand.total == 3 and demand.hosts == {"b": ("b", "c")}
+    text = refusal(1, [demand], {"b": STOPPED, "d": UNKNOWN}, 0)
+    assert "Restart first what does not serve, by itself: --limit d." in text
+    (demand,) = demands(plan(1, unit("a"), big), wave=1)
+    assert "--limit b,c." in refusal(1, [demand], {"b": STOPPED}, 0)
+    assert "Wave 2: b + c" in plan_lines(plan(1, unit("a"), big))

@@ -66,6 +66,66 @@ def test_what_each_is_asked_about():
     }
 
 
+def node(group="big", **more):
+    return host(sglang_node_group=group, **more)
+
+
+def test_hosts_of_a_node_group_are_one_unit_in_the_order_of_the_inventory():
+    known = {
+        "b": node(),
+        "a": node(),
+        "c": host(),
+        "e": {"sglang_node_group": "far"},
+        "d": {"sglang_node_group": "far"},
+    }
+    groups, _asked = in_groups(["b", "c", "a"], ["b", "c", "a", "d", "e"], known, ["a", "b", "c", "d", "e"])
+    assert [unit.hosts for unit in groups[0].units] == [("a", "b"), ("c",), ("d", "e")]
+    assert fates(groups) == {"all": {"a": "replace", "c": "replace", "d": "outside"}}
+    # Without the inventory's order, that of what is known.
+    assert in_groups(["a", "b"], [], {"b": node(), "a": node()})[0][0].units[0].hosts == ("b", "a")
+
+
+IDLE = {"sglang_deploy_checked": {"sglang": {"running": None, "unmanaged": None}}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fate"),
+    [
+        ({}, {}, "replace"),
+        (IDLE, IDLE, "vacant"),
+        # Whoever runs may serve somebody by itself.
+        (IDLE, {}, "replace"),
+        ({}, IDLE, "replace"),
+        ({"sglang_deploy_unchanged": True}, {"sglang_deploy_unchanged": True}, "keep"),
+        ({"sglang_deploy_unchanged": True}, {}, "replace"),
+    ],
+)
+def test_what_becomes_of_a_node_group(first, second, fate):
+    groups, _asked = in_groups(["a", "b"], ["a", "b"], {"a": node(**first), "b": node(**second)})
+    assert fates(groups) == {"all": {"a": fate}}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "known", "words"),
+    [
+        (["a"], {"a": node(), "b": node()}, r"has hosts in the replica group all \(a\) and outside of it \(b\)"),
+        (
+            ["a"],
+            {"a": node(sglang_replica_group="chat"), "b": node(sglang_replica_group="chat")},
+            "sglang_node_group big: only a of its hosts is in this run.*--limit a,b",
+        ),
+        (
+            ["a", "b"],
+            {"a": node(sglang_replica_group="chat"), "b": node(sglang_replica_group="code")},
+            r"in the replica group chat \(a\) and outside of it \(b\).*set sglang_replica_group for all",
+        ),
+    ],
+)
+def test_a_part_of_a_node_group_is_refused(hosts, known, words):
+    with pytest.raises(RolloutError, match=words):
+        in_groups(hosts, hosts, known)
+
+
 def test_settings_of_a_group():
     known = {name: host("chat", sglang_min_serving="1", sglang_ramp=[1, "50%"]) for name in "ab"}
     (group,), _asked = in_groups(["a"], ["a"], known)

@@ -127,6 +127,23 @@ def test_speculation_in_short(effective, expected):
     assert entry(gpus(1), servers(server(effective=effective)))["servers"][0]["speculation"] == expected
 
 
+@pytest.mark.parametrize(
+    ("tier", "expected"),
+    [
+        ({"num_steps": 0, "num_draft_tokens": 1}, "EAGLE3 adaptive (now 0)"),
+        (None, "EAGLE3 adaptive"),
+        ({"num_steps": "0"}, "EAGLE3 adaptive"),
+        ("0", "EAGLE3 adaptive"),
+    ],
+)
+def test_the_active_tier_of_a_server_that_adapts(tier, expected):
+    effective = {"speculative_algorithm": "EAGLE3", "speculative_adaptive": True}
+    (found,) = entry(gpus(1), servers(server(effective=effective, tier=tier)))["servers"]
+    assert found["speculation"] == expected and (found["tier"] is None) == ("now" not in expected)
+    fixed = {"speculative_algorithm": "EAGLE3"}
+    assert entry(gpus(1), servers(server(effective=fixed, tier=tier)))["servers"][0]["speculation"] == "EAGLE3"
+
+
 def test_what_is_not_known_is_never_free_or_serving():
     odd = gpus(1, gpus=[gpu(0, verdict="Free"), gpu(1, verdict=None), gpu(2, verdict={"a": 1}), {}])
     found = entry(odd, servers(server(state="SERVING"), server(state=None), {}))

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
 from ansible_collections.inferops.sglang.plugins.plugin_utils.status_differences import differences, summary
 from ansible_collections.inferops.sglang.plugins.plugin_utils.status_host import host_entry
 from ansible_collections.inferops.sglang.plugins.plugin_utils.status_page import page
+from ansible_collections.inferops.sglang.tests.unit.plugins.plugin_utils.html_reader import Page
 from ansible_collections.inferops.sglang.tests.unit.plugins.plugin_utils.status_samples import (
     HOSTILE,
     UNREACHABLE,
@@ -20,36 +19,6 @@ from ansible_collections.inferops.sglang.tests.unit.plugins.plugin_utils.status_
 )
 
 WRITTEN = "2026-11-30T10:52:07Z"
-_VOID = ("meta", "link", "img", "br", "hr", "input")
-
-
-class Page(HTMLParser):
-    """What a browser makes of a page, as far as it matters here."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.rows, self.text, self.style = [], [], [], "", ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self.open.append(tag)
-        if tag == "tr" and "tbody" in self.open:
-            self.rows.append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "style" in self.open:
-            self.style += data
-            return
-        self.text += data
-        if "tbody" in self.open and self.rows:
-            self.rows[-1] += data
 
 
 def entries(*results, group="all"):

@@ -67,7 +67,7 @@ class Host:
         return paths
 
     def look(self, *paths, **wish):
-        looker = Looker(Wish(**{"timeout": 5.0, **wish}), self.run, self.kernel, self._client)
+        looker = Looker(Wish(**{"timeout": 5.0, **wish}), self.run, self.kernel, self._client, lambda: 5000.0)
         return looker.look(paths or [self.paths()])
 
     def _client(self, host, port, api_key, tls=None):
@@ -86,7 +86,7 @@ class Client:
             raise answer
         if isinstance(answer, int):
             return Answer(path, answer, b"", 0.1)
-        return Answer(path, 200, json.dumps(answer).encode(), 0.1)
+        return Answer(path, 200, answer.encode() if isinstance(answer, str) else json.dumps(answer).encode(), 0.1)
 
     def post(self, path, payload, timeout):
         return self.get(path, timeout)
@@ -109,6 +109,7 @@ def test_a_server_that_serves(host):
         "message": "",
         "pid": 100,
         "started": "1970-01-02T00:00:00Z",
+        "uptime": 4990.0,
         "user": "llm",
         "manager": "process",
         "unit": "",
@@ -130,10 +131,22 @@ def test_a_server_that_serves(host):
             "speculative_num_steps": 3,
         },
         "accept_length": 2.5,
+        "tier": None,
         "load": {"running": 4, "waiting": 1, "source": "/v1/loads"},
+        "load_window": None,
         "generation": None,
         "problems": [],
     }
+
+
+def test_the_load_over_a_while_and_the_active_tier(host):
+    info = {**INFO, "speculative_adaptive": True, "enable_metrics": True}
+    metrics = "sglang:spec_num_steps 0.0\nsglang:spec_num_draft_tokens 1.0\n"
+    host.deploy(answers={**HEALTHY, "/server_info": info, "/metrics": metrics})
+    (server,) = host.look(load_window=0.01)
+    assert server["tier"] == {"num_steps": 0, "num_draft_tokens": 1}
+    window = server["load_window"]
+    assert (window["average"], window["peak"], window["complete"]) == (5.0, 5, True)
 
 
 @pytest.mark.parametrize(

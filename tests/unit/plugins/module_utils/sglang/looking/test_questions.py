@@ -115,5 +115,30 @@ def test_a_configuration_that_is_not_told(answer, problem):
     assert told.info == {} and problem in told.problems[0]
 
 
+@pytest.mark.parametrize(
+    ("info", "metrics", "steps"),
+    [
+        ({"speculative_adaptive": True, "enable_metrics": True}, b"sglang:spec_num_steps 3\n", 3),
+        ({"speculative_adaptive": True, "enable_metrics": True}, b"", None),
+        ({"speculative_adaptive": True, "enable_metrics": True}, 404, None),
+        ({"speculative_adaptive": True, "enable_metrics": True}, TimedOut("late"), None),
+        ({"speculative_adaptive": True, "enable_metrics": False}, b"sglang:spec_num_steps 3\n", None),
+        ({"speculative_adaptive": False, "enable_metrics": True}, b"sglang:spec_num_steps 3\n", None),
+    ],
+)
+def test_the_active_tier_is_told_where_the_server_adapts_and_has_metrics(info, metrics, steps):
+    server = Server(server_info=info, metrics=metrics)
+    told = ask_info(server, 5.0)
+    assert (told.tier.num_steps if told.tier else None) == steps and told.problems == []
+    assert ("/metrics" in server.asked) == all(info.values())
+
+
+def test_the_load_of_a_while_is_seen_before_anything_makes_one():
+    server = Server(health=200, **{"v1/loads": {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 0}]}})
+    told = ask_state(server, 5.0, True, False, load_window=0.01)
+    assert server.asked == ["/v1/loads", "/v1/loads", "/health"]
+    assert told.load.running == 2 and told.window.average == 2.0
+
+
 def test_nobody_listens_is_no_problem_of_the_configuration():
     assert ask_info(Server(server_info=Refused("no")), 5.0).problems == []

@@ -96,6 +96,22 @@ def test_adaptive_that_was_turned_off():
     assert mismatch.field == "speculative_adaptive" and "turned it off" in mismatch.note
 
 
+@pytest.mark.parametrize(
+    ("lines", "note"),
+    [
+        (
+            ["before", "[x] speculative_adaptive disabled: it needs topk 1.", "after"],
+            "the log says: [x] speculative_adaptive disabled: it needs topk 1.",
+        ),
+        (["before"], "SGLang turned it off, and what is left of its log does not say why"),
+    ],
+)
+def test_why_adaptive_was_turned_off_is_in_the_log(lines, note):
+    other = proof.Mismatch("max_running_requests", 250, 48, "x")
+    found = proof.compare({**EAGLE3, "speculative_adaptive": True}, EAGLE3, proof.COMPARED)
+    assert [mismatch.note for mismatch in proof.explained_by_log([other, *found], lines)] == ["x", note]
+
+
 def test_versions_before_adaptive_do_not_know_it():
     old = {name: value for name, value in EAGLE3.items() if name != "speculative_adaptive"}
     assert differing(EAGLE3, old) == []
@@ -492,7 +508,7 @@ def test_no_speculation_is_the_same_for_a_server_that_does_not_know_it(chosen):
         ("speculative_algorithm", "EAGLE3", None, "the server serves without speculation"),
         ("speculative_algorithm", None, "EAGLE3", "the server speculates although it must not"),
         ("speculative_algorithm", "EAGLE3", "NGRAM", ""),
-        ("speculative_adaptive", True, False, "SGLang turned it off; its log says why"),
+        ("speculative_adaptive", True, False, "SGLang turned it off"),
         ("speculative_adaptive", "x", True, ""),
         ("speculative_num_draft_tokens", 8, 4, "with a top-k of 1 SGLang takes the number of steps plus 1"),
         ("max_running_requests", 64, 48, "48 is SGLang's own limit for servers that speculate, where none is given"),
