@@ -63,7 +63,11 @@ test: ## all tests, as root
 
 .PHONY: unit
 unit: $(TEST_ENVIRONMENT) links ## unit tests
-	@part=unit; $(PYTEST) tests/unit
+	@part=$(or $(PART),unit); $(PYTEST) $(BRIEF) tests/unit
+
+.PHONY: unit-brief
+unit-brief: ## those that no scenario of molecule plays as well, with fewer examples of each property
+	@$(MAKE) --no-print-directory unit PART=unit-brief BRIEF='-m "not also_on_hosts" --hypothesis-profile=brief'
 
 # In two parts of about the same length, so that they can run side by side.
 DEPLOYMENT_TESTS := $(wildcard tests/simulated/test_sglang*.py) \
@@ -148,11 +152,15 @@ docs: $(TEST_ENVIRONMENT) tree ## the site of the docs, in build/docs/html; a wa
 	@$(IN_VENV) $(TOOLING)/docs $(COPY) $(BUILD)/docs
 
 .PHONY: docs-test
-docs-test: docs links hosts-root ## that site, and every code block of every page, as root; one: PYTEST_ARGS="-k rollback -s"
+docs-test: docs links hosts-root ## that site, and every code block of every page, as root; one: STORIES=docs/rollback.md
 	@trap 'TH_NAME=docs tests/testhosts/testhosts down' EXIT; trap 'exit 1' INT TERM HUP; \
-	part=docs-test; export TH_NAME=docs TH_NET=10.213.9; rm -rf $(BUILD)/docs-payloads; \
+	part=$(or $(PART),docs-test); export STORIES="$(STORIES)" TH_NAME=docs TH_NET=10.213.9; rm -rf $(BUILD)/docs-payloads; \
 	export ANSIBLE_CALLBACK_PLUGINS=$(CURDIR)/$(TOOLING)/callback ANSIBLE_CALLBACKS_ENABLED=shared_payloads \
 		SHARED_PAYLOADS=$(BUILD)/docs-payloads; $(PYTEST) tests/docs
+
+.PHONY: docs-brief
+docs-brief: ## that site, every code block read, and those run that a first visitor runs
+	@$(MAKE) --no-print-directory docs-test PART=docs-brief STORIES="README.md docs/quick-start.md"
 
 .PHONY: one
 one: $(TEST_ENVIRONMENT) links ## one test or folder of tests: TEST=tests/unit/test_layers.py

@@ -60,7 +60,9 @@ SLOW_TESTS = (
         f"tests/unit/plugins/modules/test_sglang_{name}.py"
         for name in ("preflight", "process", "release_killed", "wait_ready")
     ),
+    "tests/unit/plugins/module_utils/sglang/configuration/test_parser_probe.py",
     "tests/unit/plugins/module_utils/sglang/patches/test_store.py",
+    "tests/unit/plugins/module_utils/sglang/releases/test_store.py",
 )
 # A new Python breaks what asks the system and what ansible-core hands over, where `make unit` has an older one for all.
 NEWEST_TESTS = ("tests/unit/plugins/module_utils/system", "tests/unit/plugins/modules")

@@ -10,11 +10,15 @@ import os
 import time
 from unittest import mock
 
+import hypothesis
 import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.common import warnings
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system import audit
+
+# For `make test`; elsewhere each property is tried four times as often.
+hypothesis.settings.register_profile("brief", max_examples=25, deadline=None)
 
 
 @contextlib.contextmanager

@@ -132,6 +132,10 @@ class Told:
         return [number for number, (_rank, call) in enumerate(self.calls) if call.partition("=")[0] in words]
 
 
+# On hosts: the scenario multi_node.
+pytestmark = pytest.mark.also_on_hosts
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """All cases, told by one run."""

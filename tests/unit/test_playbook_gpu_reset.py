@@ -108,6 +108,7 @@ CASES = {
 }
 
 
+@pytest.mark.also_on_hosts
 @pytest.mark.parametrize("case", CASES)
 def test_how_it_goes_through_the_hosts(collections, tmp_path, case):
     hosts, code, order, table = CASES[case]
