@@ -135,17 +135,23 @@ sanity: $(TEST_ENVIRONMENT) tree ## ansible-test sanity
 molecule: $(TEST_ENVIRONMENT) tree hosts-root ## playbooks against test hosts over ssh, as root; one: SCENARIO=name
 	@$(IN_VENV) $(TOOLING)/molecule $(COPY) $(SCENARIO)
 
-# The same in two parts of about the same length, which run side by side on hosts of their own.
-FLEET_SCENARIOS := gpu_reset gpu_status interrupted multi_node restart_eagle3 rolling spec_sweep
+# The same in three parts of about the same length, which run side by side on hosts of their own.
+FLEET_SCENARIOS := gpu_reset gpu_status restart_eagle3 rolling
+LONG_SCENARIOS := interrupted multi_node spec_sweep
 
 .PHONY: molecule-host
 molecule-host: $(TEST_ENVIRONMENT) tree hosts-root ## those about one host
-	@$(IN_VENV) $(TOOLING)/molecule $(COPY) --all-but $(FLEET_SCENARIOS)
+	@$(IN_VENV) $(TOOLING)/molecule $(COPY) --all-but $(FLEET_SCENARIOS) $(LONG_SCENARIOS)
 
 .PHONY: molecule-fleet
 molecule-fleet: $(TEST_ENVIRONMENT) tree hosts-root ## those about several, or about what a fleet needs
 	@$(IN_VENV) TH_NAME=molecule-fleet TH_NET=10.213.10 ANSIBLE_HOME=$(BUILD)/ansible-fleet \
 		$(TOOLING)/molecule $(COPY) $(FLEET_SCENARIOS)
+
+.PHONY: molecule-long
+molecule-long: $(TEST_ENVIRONMENT) tree hosts-root ## those that run many playbooks each
+	@$(IN_VENV) TH_NAME=molecule-long TH_NET=10.213.11 ANSIBLE_HOME=$(BUILD)/ansible-long \
+		$(TOOLING)/molecule $(COPY) $(LONG_SCENARIOS)
 
 .PHONY: docs
 docs: $(TEST_ENVIRONMENT) tree ## the site of the docs, in build/docs/html; a warning is an error

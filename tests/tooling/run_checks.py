@@ -33,8 +33,8 @@ PREPARATION = ("venv", "hosts-root")
 SHARED = ("links", "tree", "simulator")
 # The longest come first, with those that mostly wait; then what computes, so that nothing is left alone at the end.
 PARTS = (
-    *("molecule-host", "molecule-fleet", "unit-brief", "deployment", "simulated", "routers"),
-    *("parsers-newest", "matrix-oldest", "docs-brief", "browser", "sanity", "lint"),
+    *("molecule-host", "molecule-fleet", "molecule-long", "unit-brief", "deployment", "simulated", "routers"),
+    *("matrix-oldest", "docs-brief", "browser", "sanity", "lint"),
 )
 
 
