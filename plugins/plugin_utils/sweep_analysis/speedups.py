@@ -11,6 +11,9 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_analysis.mea
 from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_analysis.shapes import Speedup
 from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_analysis.sweep import Sweep
 
+# The share of the concurrency above which it counts as reached in words.
+_REACHED = 0.98
+
 
 def speedups(sweep: Sweep) -> List[Speedup]:
     """A comparison for each configuration and each concurrency at which it was measured."""
@@ -27,14 +30,17 @@ def _speedup(sweep: Sweep, one: Configuration, reference: Configuration, concurr
     own, other = one.points[concurrency].throughput, _throughput(reference, concurrency)
     reason = comparison.sentence(result, "%s has no measurement there" % reference.label)
     where = "At concurrency %d: " % concurrency
+    position = sweep.position(concurrency, one, reference)
     if other is not None:
-        where += "%s against %s, " % (words.throughput(own).split()[0], words.throughput(other))
+        # Where the two were not under the same load, the factor is not that of the two figures.
+        link = ", " if position > _REACHED * concurrency else "; at the %d that was reached, " % round(position)
+        where += "%s against %s%s" % (words.throughput(own).split()[0], words.throughput(other), link)
     return {
         "configuration": one.label,
         "host": one.host,
         "baseline": reference.label,
         "concurrency": concurrency,
-        "counts_as": words.rounded(sweep.position(concurrency, one, reference)),
+        "counts_as": words.rounded(position),
         "throughput": words.rounded(own),
         "baseline_throughput": None if other is None else words.rounded(other),
         "ratio": result.ratio,
