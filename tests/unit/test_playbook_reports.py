@@ -232,6 +232,8 @@ CASES = {
 }
 
 
+# On hosts: the scenario rolling.
+@pytest.mark.also_on_hosts
 @pytest.mark.parametrize("case", CASES)
 def test_exit_code_and_report(run, case):
     becomes, (rc, finished, expected) = CASES[case]
