@@ -66,8 +66,8 @@ unit: $(TEST_ENVIRONMENT) links ## unit tests
 	@part=$(or $(PART),unit); $(PYTEST) $(BRIEF) tests/unit
 
 .PHONY: unit-brief
-unit-brief: ## those that no scenario of molecule plays as well, with fewer examples of each property
-	@$(MAKE) --no-print-directory unit PART=unit-brief BRIEF='-m "not also_on_hosts" --hypothesis-profile=brief'
+unit-brief: ## without the long ones and those that molecule plays as well, with fewer examples of each property
+	@$(MAKE) --no-print-directory unit PART=unit-brief BRIEF='-m "not also_on_hosts and not long" --hypothesis-profile=brief'
 
 # In two parts of about the same length, so that they can run side by side.
 DEPLOYMENT_TESTS := $(wildcard tests/simulated/test_sglang*.py) \
@@ -158,14 +158,14 @@ docs: $(TEST_ENVIRONMENT) tree ## the site of the docs, in build/docs/html; a wa
 	@$(IN_VENV) $(TOOLING)/docs $(COPY) $(BUILD)/docs
 
 .PHONY: docs-test
-docs-test: docs links hosts-root ## that site, and every code block of every page, as root; one: STORIES=docs/rollback.md
+docs-test: $(if $(STORIES),$(TEST_ENVIRONMENT) tree,docs) links hosts-root ## that site, and every code block of every page, as root; one: STORIES=docs/rollback.md
 	@trap 'TH_NAME=docs tests/testhosts/testhosts down' EXIT; trap 'exit 1' INT TERM HUP; \
 	part=$(or $(PART),docs-test); export STORIES="$(STORIES)" TH_NAME=docs TH_NET=10.213.9; rm -rf $(BUILD)/docs-payloads; \
 	export ANSIBLE_CALLBACK_PLUGINS=$(CURDIR)/$(TOOLING)/callback ANSIBLE_CALLBACKS_ENABLED=shared_payloads \
 		SHARED_PAYLOADS=$(BUILD)/docs-payloads; $(PYTEST) tests/docs
 
 .PHONY: docs-brief
-docs-brief: ## that site, every code block read, and those run that a first visitor runs
+docs-brief: ## every code block read, and those run that a first visitor runs
 	@$(MAKE) --no-print-directory docs-test PART=docs-brief STORIES="README.md docs/quick-start.md"
 
 .PHONY: one

@@ -173,8 +173,9 @@ def ends(present: Collection[Version]) -> List[Cell]:
 
 
 def oldest(present: Collection[Version]) -> List[Cell]:
-    """Of the ends only the oldest Python of a host, with the oldest of everything."""
-    return [cell for cell in ends(present) if cell.kind == TARGET and cell.core == CORE_LINES[0].name]
+    """Of the ends only the oldest Python of a host, with the oldest of everything, and what runs whole modules."""
+    cells = [cell for cell in ends(present) if cell.kind == TARGET and cell.core == CORE_LINES[0].name]
+    return [replace(cell, tests=(*NEWEST_TESTS, *GPU_PROCESS_TESTS)) for cell in cells]
 
 
 def until_present(pythons: Sequence[Version], present: Collection[Version]) -> List[Version]:

@@ -253,6 +253,7 @@ def test_rollback_does_the_same(run):
     assert (code, report["finished"], outcomes(report)) == (4, False, {"a": "lost", "b": "not done"}), output
 
 
+@pytest.mark.also_on_hosts
 def test_waves_and_what_runs_where(run):
     """By default half must serve.  What is right already, and where nothing runs, takes nothing down."""
     becomes = {"a": "fine", "b": "unchanged", "c": "fine", "d": "started", "e": "restored", "f": "fine"}
@@ -276,6 +277,7 @@ def test_waves_and_what_runs_where(run):
 GROUP = {"sglang_replica_group": "chat", "sglang_min_serving": 2, "becomes": "fine"}
 
 
+@pytest.mark.also_on_hosts
 def test_a_floor_that_is_not_kept_stops_the_run_before_the_wave(run):
     """Those that --limit leaves out count while they serve, and are left alone."""
     becomes = {"a": GROUP, "b": GROUP, "c": {**GROUP, "dies_with": "a"}, "d": {**GROUP, "serves": "out of reach"}}
@@ -298,6 +300,7 @@ def test_a_floor_that_can_never_be_kept_is_refused_before_anything_is_touched(ru
     assert "PLAY [Restart]" not in output
 
 
+@pytest.mark.also_on_hosts
 def test_a_failure_that_is_allowed_fails_at_the_end(run):
     becomes = {"a": "restored", "b": "fine", "c": "lost", "d": "fine"}
     code, report, output = run("restart_eagle3", becomes, "-e", "sglang_max_failed=2", *ALL_AT_ONCE)

@@ -15,6 +15,8 @@ import sys
 import pytest
 import yaml
 
+pytestmark = pytest.mark.long
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLLECTION = pathlib.Path("ansible_collections/inferops/sglang")
 MODULES = (

@@ -67,6 +67,7 @@ def play(tmp_path, collections):
     return run
 
 
+@pytest.mark.long
 def test_a_source_beside_the_playbook_reaches_the_installation(play, tmp_path):
     sglang = Installation(tmp_path / "sp")
     (tmp_path / "files").mkdir()

@@ -95,6 +95,7 @@ def play(tmp_path, collections):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_PLOTS, reason="this Python has no matplotlib")
 def test_a_report_is_made_once(play, tmp_path):
     status, output = play(PLAY)

@@ -357,6 +357,7 @@ def play(tmp_path, collections):
                 os.kill(member.pid, signal.SIGKILL)
 
 
+@pytest.mark.also_on_hosts
 def test_a_real_play(play, tmp_path):
     rc, output = play("-v")
     assert rc == 0, output
@@ -373,6 +374,7 @@ def test_a_real_play(play, tmp_path):
     assert "kq-77d1c05e" not in output
 
 
+@pytest.mark.also_on_hosts
 def test_check_mode_in_a_real_play(play):
     rc, output = play("--check", parts="false")
     assert rc == 0, output

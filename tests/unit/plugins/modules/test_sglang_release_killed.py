@@ -19,6 +19,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release imp
 from ansible_collections.inferops.sglang.plugins.modules import sglang_release
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang import installation
 
+pytestmark = pytest.mark.long
+
 TOUCHES = {"os.rename", "os.remove", "os.symlink", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.utime"}
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}|\.removed-.*")
 A, B = "worker = 'a'\n", "worker = 'b'\n"
