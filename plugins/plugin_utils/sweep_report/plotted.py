@@ -205,7 +205,7 @@ def _latencies(of: Subject) -> Iterator[Titled]:
         lines = _dodged(_lines(of, _median_and_tail(of, kind)))
         plot = Plot(_CONCURRENCY, "ms", lines, of.levels, logarithmic_y=_is_wide(lines))
         yield Titled(
-            kind.split("_")[0],
+            kind.partition("_")[0],
             title,
             told + " The mark is the median, and the bar above it reaches to the 99th percentile.",
             plot,
