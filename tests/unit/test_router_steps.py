@@ -7,18 +7,12 @@ The role is the real one, on modules that only take note. Each host of one run o
 
 from __future__ import annotations
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
-import yaml
+
+from ansible_collections.inferops.sglang.tests.unit.role_runs import play
 
 pytestmark = pytest.mark.long
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-COLLECTION = pathlib.Path("ansible_collections/inferops/sglang")
 MODULES = (
     *("sglang_preflight", "sglang_release", "sglang_process", "sglang_wait_ready", "sglang_router"),
     *("gpu_reclaim", "gpu_wait_free", "note_failure"),
@@ -120,35 +114,8 @@ class Told:
 def told(tmp_path_factory):
     """All cases, told by one run."""
     folder = tmp_path_factory.mktemp("cases")
-    tree = folder / COLLECTION
-    (tree / "plugins" / "action").mkdir(parents=True)
-    for name in ("roles", "meta", "galaxy.yml"):
-        (tree / name).symlink_to(ROOT / name)
-    for name in ("filter", "plugin_utils", "module_utils", "doc_fragments"):
-        (tree / "plugins" / name).symlink_to(ROOT / "plugins" / name)
-    for name in MODULES:
-        (tree / "plugins" / "action" / (name + ".py")).write_text(NOTE)
     hosts = {case: {**ROUTERS, **variables} for case, variables in CASES.items()}
-    shared = {"ansible_connection": "local", "case_dir": str(folder)}
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
-    (folder / "play.yml").write_text(PLAY)
-    environment = {
-        **os.environ,
-        "ANSIBLE_COLLECTIONS_PATH": str(folder),
-        "ANSIBLE_HOME": str(folder / "home"),
-        "ANSIBLE_FORKS": "4",
-    }
-    # The collection is the one above, wherever this process found its own.
-    environment.pop("PYTHONPATH", None)
-    done = subprocess.run(
-        [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml", "play.yml"],
-        cwd=folder,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = play(folder, PLAY, hosts, {}, dict.fromkeys(MODULES, NOTE))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return {case: Told(folder, case) for case in CASES}
 
