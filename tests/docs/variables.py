@@ -16,11 +16,11 @@ import yaml
 from ansible import constants
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_preflight
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.speculative_options import (
     KNOWN_OPTIONS,
     OWN_OPTIONS,
 )
-from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight
 from ansible_collections.inferops.sglang.plugins.plugin_utils.guard_inventory import SETTINGS as GUARD
 from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_inventory import SETTINGS
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import ProfileError, merge_settings

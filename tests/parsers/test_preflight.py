@@ -14,12 +14,12 @@ import pytest
 from cases import CASES, EXPECTED, FIELDS, expected
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import GpuIdentity, GpuReading
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_preflight
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.configuration.parser_probe import (
     ACCEPTED,
     REFUSED,
     run_probe,
 )
-from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight
 
 
 class Gpus:

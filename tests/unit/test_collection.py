@@ -248,7 +248,10 @@ class TestCompleteness:
         ast.parse(source.read_text(encoding="utf-8"), filename=str(source), feature_version=(3, 8))
 
     def test_module_utils_know_nothing_of_ansible(self):
-        for source in (ROOT / "plugins/module_utils").rglob("*.py"):
+        utils = ROOT / "plugins/module_utils"
+        # The code of modules.
+        at_home = set((utils / "modules").glob("*.py"))
+        for source in set(utils.rglob("*.py")) - at_home:
             text = source.read_text(encoding="utf-8")
             assert "AnsibleModule" not in re.sub(r'""".*?"""', "", text, flags=re.DOTALL), source
 

@@ -205,14 +205,25 @@ def of_the_guard():
 
 FOUND = {
     "What the table says": outcomes,
-    "GPUs": lambda: codes(REASONS, "plugins/modules/gpu_", "plugins/module_utils/gpu/"),
+    "GPUs": lambda: codes(
+        REASONS, "plugins/modules/gpu_", "plugins/module_utils/modules/gpu_", "plugins/module_utils/gpu/"
+    ),
     # One is made on the controller, by the action plugin of the wait.
-    "Servers": lambda: codes(REASONS, "plugins/modules/sglang_", "plugins/module_utils/sglang/") | {"peer_failed"},
-    "Routers": lambda: codes(ROUTERS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
+    "Servers": lambda: (
+        codes(
+            REASONS, "plugins/modules/sglang_", "plugins/module_utils/modules/sglang_", "plugins/module_utils/sglang/"
+        )
+        | {"peer_failed"}
+    ),
+    "Routers": lambda: codes(
+        ROUTERS, "plugins/modules/sglang_", "plugins/module_utils/modules/sglang_", "plugins/module_utils/sglang/"
+    ),
     # Some are made in the program that runs in SGLang's interpreter.
     "Benchmarks": lambda: codes(BENCHMARKS, "plugins/module_utils/sglang/benchmark/") | set(SCRIPT_REASONS),
     "The guard": of_the_guard,
-    "Checks": lambda: codes(CHECKS, "plugins/modules/sglang_", "plugins/module_utils/sglang/"),
+    "Checks": lambda: codes(
+        CHECKS, "plugins/modules/sglang_", "plugins/module_utils/modules/sglang_", "plugins/module_utils/sglang/"
+    ),
 }
 
 

@@ -28,6 +28,7 @@ LAYERS = (
     "sglang/looking",
     "sglang/preflight",
     "sglang/benchmark",
+    "modules",
 )
 SOURCES = sorted(path for path in MODULE_UTILS.rglob("*.py") if path.parent != MODULE_UTILS)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 import pytest
@@ -10,7 +11,8 @@ import yaml
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure, GpuError
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import PynvmlMissing
-from ansible_collections.inferops.sglang.plugins.modules import gpu_info, gpu_reclaim, gpu_wait_free
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import gpu_reclaim, gpu_wait_free
+from ansible_collections.inferops.sglang.plugins.modules import gpu_info
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import (
     FakeSession,
     listed,
@@ -143,7 +145,8 @@ def test_bad_values_fail_before_nvml_is_touched(run_module, module, monkeypatch,
 
 
 def documented(module):
-    return yaml.safe_load(module.RETURN)
+    name = module.__name__.rpartition(".")[2]
+    return yaml.safe_load(importlib.import_module("ansible_collections.inferops.sglang.plugins.modules." + name).RETURN)
 
 
 @ALL

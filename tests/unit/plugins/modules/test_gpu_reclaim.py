@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu import reclaim
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure
-from ansible_collections.inferops.sglang.plugins.modules import gpu_reclaim
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import gpu_reclaim
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import (
     FakeSession,
     listed,

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import Failure
-from ansible_collections.inferops.sglang.plugins.modules import gpu_wait_free
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import gpu_wait_free
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.gpu.fakes import (
     FakeClock,
     FakeSession,

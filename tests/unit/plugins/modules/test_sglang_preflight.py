@@ -23,9 +23,10 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.models import 
     GpuReading,
 )
 from ansible_collections.inferops.sglang.plugins.module_utils.gpu.pynvml_guard import PynvmlMissing
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_preflight
 from ansible_collections.inferops.sglang.plugins.module_utils.system.commands import Completed
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
-from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight
+from ansible_collections.inferops.sglang.plugins.modules import sglang_preflight as documented_module
 
 SERVER_ARGS = """
     import argparse
@@ -195,7 +196,7 @@ def test_check_mode_is_the_same(preflight):
 
 
 def test_every_returned_key_is_documented(preflight):
-    documented = yaml.safe_load(sglang_preflight.RETURN)
+    documented = yaml.safe_load(documented_module.RETURN)
     result = preflight()[1]
     assert set(result) - {"changed", "invocation", "warnings", "deprecations"} == set(documented)
     assert set(result["sglang"]) == set(documented["sglang"]["contains"])
@@ -203,7 +204,7 @@ def test_every_returned_key_is_documented(preflight):
 
 
 def test_every_option_is_documented():
-    documented = set(yaml.safe_load(sglang_preflight.DOCUMENTATION)["options"]) | {"instance", "state_dir", "manager"}
+    documented = set(yaml.safe_load(documented_module.DOCUMENTATION)["options"]) | {"instance", "state_dir", "manager"}
     assert documented == set(sglang_preflight.argument_spec())
 
 
@@ -335,7 +336,7 @@ def test_the_running_instance_may_have_the_port(preflight, tmp_path, listening):
     (tmp_path / "run_dir" / "main.json").write_text(json.dumps(dict(record, command_sha256="x")))
     code, result = preflight(port=port)
     assert code == 0, result["msg"]
-    documented = yaml.safe_load(sglang_preflight.RETURN)["sglang"]["contains"]["running"]["contains"]
+    documented = yaml.safe_load(documented_module.RETURN)["sglang"]["contains"]["running"]["contains"]
     assert set(result["sglang"]["running"]) == set(documented)
     assert result["sglang"]["running"]["pid"] == server.pid and result["sglang"]["running"]["release"] == "r1"
 
@@ -778,7 +779,7 @@ def test_a_patch_is_found_in_the_installed_package(preflight, patched):
     code, result = preflight(patches=[patch])
     assert code == 0, result["msg"]
     (shown,) = result["sglang"]["patches"]
-    documented = yaml.safe_load(sglang_preflight.RETURN)["sglang"]["contains"]["patches"]["contains"]
+    documented = yaml.safe_load(documented_module.RETURN)["sglang"]["contains"]["patches"]["contains"]
     assert set(shown) == set(documented)
     assert shown["path"] == str(path) and shown["src"] == "worker.py"
     assert shown["sha256_after"] == hashlib.sha256(b"x = 2\n").hexdigest()
@@ -828,7 +829,7 @@ def test_a_server_started_by_hand(preflight, tmp_path):
         assert code == 1 and f"PID {process.pid}" in result["msg"] and "take_over" in result["msg"]
         code, result = preflight(port=port, unmanaged="take_over")
         assert code == 0, result["msg"]
-        documented = yaml.safe_load(sglang_preflight.RETURN)["sglang"]["contains"]["unmanaged"]["contains"]
+        documented = yaml.safe_load(documented_module.RETURN)["sglang"]["contains"]["unmanaged"]["contains"]
         assert set(result["sglang"]["unmanaged"]) == set(documented)
         assert result["sglang"]["unmanaged"]["pid"] == process.pid
         assert "s3cr3t" not in json.dumps(result)
@@ -852,7 +853,7 @@ def test_a_neighbour_with_the_same_gpus_is_refused(preflight, tmp_path, listenin
     assert code == 1 and "in use by the instance second" in result["msg"]
     code, result = preflight(gpus=["2", "3"])
     assert code == 0, result["msg"]
-    documented = yaml.safe_load(sglang_preflight.RETURN)["sglang"]["contains"]["neighbours"]["contains"]
+    documented = yaml.safe_load(documented_module.RETURN)["sglang"]["contains"]["neighbours"]["contains"]
     (neighbour,) = result["sglang"]["neighbours"]
     assert set(neighbour) == set(documented) and neighbour["pid"] == server.pid
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_process
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes import leftovers, stopping
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
 from ansible_collections.inferops.sglang.plugins.module_utils.system.termination import Outcome
-from ansible_collections.inferops.sglang.plugins.modules import sglang_process
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"

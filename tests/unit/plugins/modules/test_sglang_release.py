@@ -9,9 +9,10 @@ import os
 import pytest
 import yaml
 
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.files import locked
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
-from ansible_collections.inferops.sglang.plugins.modules import sglang_release
+from ansible_collections.inferops.sglang.plugins.modules import sglang_release as documented_module
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang import installation
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import recorded
 
@@ -87,7 +88,7 @@ def test_check_mode_says_the_same_and_writes_nothing(release, paths, state):
 
 
 def test_every_returned_key_is_documented(release, paths):
-    documented = yaml.safe_load(sglang_release.RETURN)
+    documented = yaml.safe_load(documented_module.RETURN)
     common = {"changed", "invocation", "warnings", "deprecations"}
     for state, only in (("present", set()), ("proven", set()), ("restored", set()), ("inspected", {"releases"})):
         result = release(state)[1]
@@ -98,7 +99,7 @@ def test_every_returned_key_is_documented(release, paths):
 
 
 def test_every_option_is_documented():
-    documented = set(yaml.safe_load(sglang_release.DOCUMENTATION)["options"])
+    documented = set(yaml.safe_load(documented_module.DOCUMENTATION)["options"])
     documented |= {"instance", "state_dir", "manager", "audit_path"}
     assert documented == set(sglang_release.argument_spec())
 

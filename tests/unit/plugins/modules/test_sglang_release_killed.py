@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.release import read_current, read_last_good
-from ansible_collections.inferops.sglang.plugins.modules import sglang_release
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang import installation
 
 pytestmark = pytest.mark.long

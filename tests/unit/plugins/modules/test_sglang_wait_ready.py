@@ -16,11 +16,11 @@ import time
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_process, sglang_wait_ready
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.processes.ports import PortOwner
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.readiness import wait_task
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.tls import Tls
 from ansible_collections.inferops.sglang.plugins.module_utils.system.procfs import ProcFs
-from ansible_collections.inferops.sglang.plugins.modules import sglang_process, sglang_wait_ready
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.sglang.raw_server import RawServer, reply
 
 PROCFS = ProcFs()
