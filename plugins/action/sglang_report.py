@@ -17,6 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible_value
+from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_facts import known_facts
 from ansible_collections.inferops.sglang.plugins.plugin_utils.machine_readable import is_for_programs
 from ansible_collections.inferops.sglang.plugins.plugin_utils.restart_report import (
     as_servers,
@@ -161,7 +162,7 @@ class ActionModule(ActionBase):
             variables = hostvars[host]
             # Before anything is touched, what is known is of an earlier restart in the same run of Ansible.
             known = at_work is None or len(at_work) > 0
-            facts = {name: variables[name] for name in _FACTS if name in variables} if known else {}
+            facts = known_facts(variables, _FACTS) if known else {}
             refused = arguments["refused"].get(host, "")
             item = visible_value(_entry(host, facts, check_mode, place.get(host, ("", None)), refused))
             if not known:

@@ -14,6 +14,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.inferops.sglang.plugins.module_utils.system.visible import visible
 from ansible_collections.inferops.sglang.plugins.plugin_utils import rollout_words as words
+from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_facts import known_facts
 from ansible_collections.inferops.sglang.plugins.plugin_utils.machine_readable import is_for_programs
 from ansible_collections.inferops.sglang.plugins.plugin_utils.rollout_gate import (
     SERVING,
@@ -86,7 +87,9 @@ class ActionModule(ActionBase):
     def _plan(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         """All waves, or why there can be none."""
         hosts: List[str] = arguments["hosts"]
-        known = {host: self._read(variables, host, _VARIABLES + _CHECKED) for host in hosts}
+        known = {host: self._read(variables, host, _VARIABLES, _CHECKED) for host in hosts}
+        if any(self._read(variables, host, (), _FAILURES[:1]) for host in hosts):
+            return {"plan": {}, "refused": {}}
         every: Sequence[str] = variables.get("groups", {}).get("all", ())
         for host in dict.fromkeys([*arguments["candidates"], *every]):
             known.setdefault(host, self._read(variables, host, _VARIABLES))
@@ -166,7 +169,7 @@ class ActionModule(ActionBase):
         hosts, plan = arguments["hosts"], arguments["plan"]
         wave = _wave_of(plan, hosts)
         done = plan["hosts"][: sum(plan["sizes"][:wave])]
-        failed = [host for host in done if self._read(variables, host, _FAILURES)]
+        failed = [host for host in done if self._read(variables, host, (), _FAILURES)]
         gone = set(variables.get("ansible_play_hosts_all", ())) - set(variables.get("ansible_play_hosts", ()))
         lost = [host for host in done if host in gone and host not in failed]
         refused = bool(_mapping(arguments["gate"].get("refused")))
@@ -182,8 +185,10 @@ class ActionModule(ActionBase):
         speakers = failed or [host for host in plan["hosts"] if host not in gone][:1]
         return {"stop": stop, "last": last, "not_proven": failed, "lost": lost, "speakers": speakers, "wave": wave}
 
-    def _read(self, variables: Mapping[str, Any], host: str, wanted: Sequence[str]) -> HostVariables:
-        """Some variables of a host: those that are set, and not empty.  Raises AnsibleActionFail."""
+    def _read(
+        self, variables: Mapping[str, Any], host: str, wanted: Sequence[str], facts: Sequence[str] = ()
+    ) -> HostVariables:
+        """Some variables and facts of a host: those that are set, and not empty.  Raises AnsibleActionFail."""
         hostvars = variables["hostvars"]
         if host not in hostvars:
             raise AnsibleActionFail("hosts: %r is not in the inventory. Give names of inventory hosts." % host)
@@ -196,9 +201,9 @@ class ActionModule(ActionBase):
                 value = of_host[name]
             except Exception as exc:
                 raise AnsibleActionFail("%s of the host %s cannot be read: %s" % (name, host, exc)) from exc
-            if value not in (None, "", {}):
-                found[name] = value
-        return found
+            found[name] = value
+        found.update(known_facts(of_host, facts))
+        return {name: value for name, value in found.items() if value not in (None, "", {})}
 
 
 def _gate_result(is_open: bool, wave: int, **more: Any) -> Dict[str, Any]:

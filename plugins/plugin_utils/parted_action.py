@@ -47,6 +47,14 @@ class PartedAction(ActionBase):
         """What is said between two parts; progress is the module's."""
         raise NotImplementedError
 
+    def told_every(self, arguments: Mapping[str, Any]) -> float:
+        """Seconds between two lines; 0 for none."""
+        return seconds_of(arguments.get("progress_interval", _DEFAULT_INTERVAL))
+
+    def instance_of(self, arguments: Mapping[str, Any]) -> str:
+        """Which server of the host is waited for."""
+        return str(arguments.get("instance") or "main")
+
     def in_parts_all_the_same(self, arguments: Mapping[str, Any]) -> bool:
         """Whether it runs in parts also where nothing is to be said between them."""
         return False
@@ -64,7 +72,7 @@ class PartedAction(ActionBase):
         result: Dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         arguments = dict(self._task.args)
-        interval = _seconds(arguments.get("progress_interval", _DEFAULT_INTERVAL))
+        interval = self.told_every(arguments)
         by_hand = arguments.get("return_after") not in (None, 0, "0") or arguments.get("resume") is not None
         silent = not interval and not by_hand and self.in_parts_all_the_same(arguments)
         if self._task.async_val or by_hand or not (interval or silent):
@@ -79,7 +87,7 @@ class PartedAction(ActionBase):
         arguments["return_after"] = interval_for(interval or _DEFAULT_INTERVAL, _hosts_at_a_time(variables))
         self.who = label(
             str(variables.get("inventory_hostname", self._play_context.remote_addr)),
-            str(arguments.get("instance") or "main"),
+            self.instance_of(arguments),
             self._task.delegate_to,
         )
         result.update(_shown(self.all_parts(arguments, variables, silent)))
@@ -145,7 +153,7 @@ class PartedAction(ActionBase):
             shell.tmpdir = current
 
 
-def _seconds(value: Any) -> float:
+def seconds_of(value: Any) -> float:
     """An interval; 0 where it is no number of seconds."""
     try:
         seconds = float(value)

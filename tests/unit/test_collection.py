@@ -249,8 +249,8 @@ class TestCompleteness:
 
     def test_module_utils_know_nothing_of_ansible(self):
         utils = ROOT / "plugins/module_utils"
-        # The code of modules.
-        at_home = set((utils / "modules").glob("*.py"))
+        # The code of modules, and what runs them.
+        at_home = {*(utils / "modules").glob("*.py"), utils / "deploying/step_module.py"}
         for source in set(utils.rglob("*.py")) - at_home:
             text = source.read_text(encoding="utf-8")
             assert "AnsibleModule" not in re.sub(r'""".*?"""', "", text, flags=re.DOTALL), source

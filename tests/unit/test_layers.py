@@ -29,6 +29,7 @@ LAYERS = (
     "sglang/preflight",
     "sglang/benchmark",
     "modules",
+    "deploying",
 )
 SOURCES = sorted(path for path in MODULE_UTILS.rglob("*.py") if path.parent != MODULE_UTILS)
 

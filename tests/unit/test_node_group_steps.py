@@ -144,7 +144,7 @@ def told(tmp_path_factory):
         for rank, variables in enumerate(ranks)
     }
     shared = {"sglang_host": "0.0.0.0"}
-    done = play(folder, PLAY, hosts, shared, dict.fromkeys(MODULES, NOTE), real=["sglang_nodes"])
+    done = play(folder, PLAY, hosts, shared, dict.fromkeys(MODULES, NOTE), real=["sglang_nodes", "sglang_deploy"])
     # One host gets lost.
     assert done.returncode == 4, done.stdout[-3000:] + done.stderr[-3000:]
     return {case: Told(folder, case) for case in CASES}
@@ -208,7 +208,10 @@ def test_the_name_of_the_barrier_is_the_one_that_is_looked_for():
     ("file", "included", "when"),
     [
         ("rehearse_change.yml", "keep_together.yml", "sglang_deploy_node_group != ''"),
-        ("replace.yml", "replace_together.yml", "sglang_deploy_node_group != '' and not sglang_deploy_unchanged"),
+        (
+            *("replace_by_tasks.yml", "replace_together.yml"),
+            "sglang_deploy_node_group != '' and not sglang_deploy_unchanged",
+        ),
     ],
 )
 def test_what_is_skipped_for_other_servers_does_not_replace_what_ranks_have_found(file, included, when):

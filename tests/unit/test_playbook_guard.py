@@ -82,7 +82,7 @@ def run(tmp_path):
         if path.name != "action":
             (collection / path.relative_to(ROOT)).symlink_to(path)
     (collection / "plugins" / "action" / "sglang_info.py").write_text(INFO)
-    for name in ("begin.yml", "failed.yml", "verdict.yml", "ask_others.yml"):
+    for name in ("begin.yml", "know.yml", "failed.yml", "verdict.yml", "others.yml", "ask_others.yml"):
         (tasks / name).symlink_to(ROOT / "roles/sglang_deploy/tasks" / name)
     (tasks.parent / "vars").mkdir()
     (tasks.parent / "vars" / "main.yml").write_text("__sglang_deploy_has_routers: false")

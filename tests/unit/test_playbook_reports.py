@@ -124,7 +124,7 @@ def collections(tmp_path_factory):
         if path.name != "action":
             (collection / path.relative_to(ROOT)).symlink_to(path)
     (collection / "plugins" / "action" / "sglang_info.py").write_text(INFO)
-    for name in ("begin.yml", "failed.yml", "verdict.yml", "ask_others.yml"):
+    for name in ("begin.yml", "know.yml", "failed.yml", "verdict.yml", "others.yml", "ask_others.yml"):
         (tasks / name).symlink_to(ROOT / "roles/sglang_deploy/tasks" / name)
     # The verdict asks about routers.
     (tasks.parent / "vars").mkdir()
@@ -319,7 +319,9 @@ def test_the_checks_alone(run):
     assert "Wave 1: a" in output and "Wave 2: b" in output and "2 checked" in output
 
 
-@pytest.mark.parametrize("options", [("--skip-tags", "check"), ("--start-at-task", "Restart the host")])
+@pytest.mark.parametrize(
+    "options", [("--skip-tags", "check"), ("--start-at-task", "See whom this wave must not leave alone")]
+)
 def test_nothing_is_touched_without_the_checks(run, options):
     code, report, output = run("restart_eagle3", {"a": "lost", "b": "lost"}, *options)
     assert code == 2 and report == {"format": 1, "finished": True, "hosts": []}, output

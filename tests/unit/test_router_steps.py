@@ -15,14 +15,30 @@ pytestmark = pytest.mark.long
 
 MODULES = (
     *("sglang_preflight", "sglang_release", "sglang_process", "sglang_wait_ready", "sglang_router"),
-    *("gpu_reclaim", "gpu_wait_free", "note_failure"),
+    *("gpu_reclaim", "gpu_wait_free", "sglang_deploy", "note_failure"),
 )
 
 # In place of each module: takes note of its call, and fails where the case says so, at the Nth call or at each one.
 NOTE = """
+import json
 import os
 
 from ansible.plugins.action import ActionBase
+
+CHECKED = {
+    "sglang": {
+        "instance": "main", "gpus": [], "neighbours": [], "command": ["python3"], "environment": {},
+        "container": {}, "files": {}, "patches": [], "requested": {}, "effective": {}, "adjusted": {},
+        "version": "0.5.17", "running": {"pid": 5, "user": "root"}, "unmanaged": None, "changes": [],
+    },
+}
+
+
+def released(kept):
+    release = {
+        "id": "r2", "manager": "systemd", "restart_needed": not kept, "previous_id": "r1", "last_good_id": "r2"
+    }
+    return {"sglang_deploy_release": {"release": release, "files": []}}
 
 
 class ActionModule(ActionBase):
@@ -32,6 +48,13 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         case, folder = task_vars["inventory_hostname"], task_vars["case_dir"]
         name = self._task.action.rpartition(".")[2]
+        kept = task_vars.get("kept", False)
+        if name == "sglang_deploy":
+            # As the real one: it leaves to tasks what routers have a say in.
+            facts = {"sglang_deploy_unchanged": kept, "sglang_deploy_checked": CHECKED, **released(kept)}
+            if not kept:
+                facts["gpu_free_plan"] = {"processes": [], "blockers": []}
+            return {"changed": False, "further": True, "token": "1", "of": "1", "facts": json.dumps(facts)}
         if name == "note_failure":
             with open(os.path.join(folder, case + ".failed"), "w") as failed:
                 failed.write(self._task.args["msg"])
@@ -47,16 +70,9 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": word + " failed"}
         return {
             "changed": True,
-            "sglang": {
-                "instance": "main", "gpus": [], "neighbours": [], "command": ["python3"], "environment": {},
-                "container": {}, "files": {}, "patches": [], "requested": {}, "effective": {}, "adjusted": {},
-                "version": "0.5.17", "running": {"pid": 5, "user": "root"}, "unmanaged": None, "changes": [],
-            },
-            "release": {
-                "id": "r2", "manager": "systemd", "restart_needed": not task_vars.get("kept", False),
-                "previous_id": "r1", "last_good_id": "r2",
-            },
-            "files": [], "processes": [], "blockers": [], "elapsed": 0, "proof": {},
+            **CHECKED,
+            **released(kept)["sglang_deploy_release"],
+            "processes": [], "blockers": [], "elapsed": 0, "proof": {},
             "record": {"http://router:1": {}}, "worker_url": "http://10.0.0.5:30000",
         }
 """
@@ -128,7 +144,7 @@ def test_one_that_is_kept_is_only_put_back(told):
 def test_a_router_that_fails_at_the_last_moment_stops_nothing(told):
     case = told["router-fails-out"]
     # What has left one of several comes back.
-    assert case.calls == ["sglang_preflight/", OUT, BACK]
+    assert case.calls == [OUT, BACK]
     assert "Nothing was stopped" in case.failed and OUT + " failed" in case.failed
 
 
