@@ -17,6 +17,16 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.patch_sources impo
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import ProfileError
 from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import progress_line
 
+try:
+    from ansible.template import is_trusted_as_template
+except ImportError:  # ansible-core 2.18
+    from ansible.utils.unsafe_proxy import AnsibleUnsafe
+
+    def is_trusted_as_template(value: object) -> bool:
+        """Whether Ansible takes it for a template."""
+        return not isinstance(value, AnsibleUnsafe)
+
+
 # What a deployment needs of its rehearsal.
 _NEEDED = ("sglang_deploy_checked", "sglang_deploy_release", "sglang_deploy_rollback")
 _NO_ROLE = (
@@ -55,7 +65,7 @@ class ActionModule(PartedAction):
         variables = task_vars or {}
         if PREFIX + "instance" not in variables:
             raise AnsibleActionFail(_NO_ROLE)
-        found = Variables(variables, self._templar.template)
+        found = Variables(variables, self._templar.template, is_trusted_as_template)
         if self._task.args.get("phase") == "rehearse":
             return dict(self._rehearse(found, tmp, variables), token=secrets.token_hex(8))
         return self._replace(found, tmp, variables)

@@ -17,16 +17,6 @@ from ansible_collections.inferops.sglang.plugins.module_utils.deploying.settings
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import merge_settings
 from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_profiles_file import read_profiles
 
-try:
-    from ansible.template import is_trusted_as_template
-except ImportError:  # ansible-core 2.18
-    from ansible.utils.unsafe_proxy import AnsibleUnsafe
-
-    def is_trusted_as_template(value: object) -> bool:
-        """Whether Ansible takes it for a template: what a host has returned, for one, it leaves as it is."""
-        return not isinstance(value, AnsibleUnsafe)
-
-
 Template = Callable[[Any], Any]
 
 PREFIX = "sglang_deploy_"
@@ -89,12 +79,14 @@ _BY_TASKS = ("node_group", "gpu_host", "container_pull")
 class Variables:
     """The variables of a host for the role.
 
-    template is Ansible's, for what is more than an alias.
+    template is Ansible's, for what is more than an alias.  is_trusted says whether Ansible takes a text for a template:
+    what a host has returned, for one, it leaves as it is.
     """
 
-    def __init__(self, variables: Mapping[str, Any], template: Template) -> None:
+    def __init__(self, variables: Mapping[str, Any], template: Template, is_trusted: Callable[[str], bool]) -> None:
         self._variables = variables
         self._template = template
+        self._is_trusted = is_trusted
 
     def of_role(self, name: str) -> Any:
         """A variable of the role, by its name without prefix.  Raises KeyError where the role is not there."""
@@ -108,7 +100,7 @@ class Variables:
     def _value(self, raw: Any) -> Any:
         if _is_plain(raw):
             return raw
-        alias = _ALIAS.fullmatch(raw) if isinstance(raw, str) and is_trusted_as_template(raw) else None
+        alias = _ALIAS.fullmatch(raw) if isinstance(raw, str) and self._is_trusted(raw) else None
         if alias is not None:
             found, default = _literal(alias["default"])
             aliased = self._variables.get(alias["name"], _NOT_SET)
@@ -117,7 +109,7 @@ class Variables:
                 return default
             if aliased is not _NOT_SET and _is_plain(aliased) and (found or alias["default"].isidentifier()):
                 return aliased
-        elif isinstance(raw, str) and raw == _ALL_SPECULATIVE and is_trusted_as_template(raw):
+        elif isinstance(raw, str) and raw == _ALL_SPECULATIVE and self._is_trusted(raw):
             return self._speculative()
         return self._template(raw)
 

@@ -15,12 +15,11 @@ import sys
 import pytest
 import yaml
 
+from ansible_collections.inferops.sglang.plugins.module_utils.deploying import settings as known_settings
 from ansible_collections.inferops.sglang.plugins.module_utils.deploying import steps
 from ansible_collections.inferops.sglang.plugins.module_utils.modules import sglang_release
 from ansible_collections.inferops.sglang.plugins.module_utils.sglang.instance import InstancePaths
 from ansible_collections.inferops.sglang.plugins.modules import sglang_deploy
-from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_settings import Variables
-from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.deploying.role_variables import role_variables
 
 # What each module returns, by its name and by whether it was called in check mode.
 RELEASED = {"id": "r2", "manager": "systemd", "previous_id": "r1", "last_good_id": "r1", "restart_needed": True}
@@ -41,6 +40,23 @@ ANSWERS = {
     "sglang_wait_ready": {"changed": False, "proof": {"ready_after": 5.0}, "sglang": {"pid": 7}},
     "gpu_reclaim": {"changed": False, "processes": [], "blockers": []},
     "gpu_wait_free": {"changed": False, "free": True},
+}
+# As the role has them where nothing is set, for what the steps are put together of; the rest is for their modules.
+SETTINGS = {
+    **dict.fromkeys(known_settings.NAMES, ""),
+    **{name: [] for name in known_settings._LISTS},
+    **{name: {} for name in known_settings._DICTS},
+    "instance": "main",
+    "state_dir": "/var/lib/sglang",
+    "audit_path": "/var/log/inferops/audit.jsonl",
+    "manager": "systemd",
+    "host": "127.0.0.1",
+    "port": 30000,
+    "stop_timeout": 120,
+    "keep": 10,
+    "rollback_to": "previous",
+    "force_restart": False,
+    "gpu_free_reclaim": True,
 }
 FAILED = {"failed": True, "msg": "It died.", "reason": "out_of_memory", "log_tail": ["CUDA out of memory"]}
 WAITS = {"changed": False, "waiting": True, "progress": {"phase": "loading_weights"}, "resume": {"format": 1}}
@@ -69,7 +85,7 @@ class Deploy:
         return [name for name, _arguments in self.given]
 
     def settings(self, **changes):
-        return {**Variables(role_variables({}), lambda raw: []).settings(), **changes}
+        return {**SETTINGS, **changes}
 
     def run(self, phase="rehearse", settings=None, check=False, diff=False, **options):
         args = {"phase": phase, "run_dir": str(self.run_dir), "settings": self.settings(**(settings or {})), **options}

@@ -16,6 +16,7 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile impor
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.deploying.role_variables import (
     ansible_of,
     comparable,
+    is_trusted_as_template,
     role_variables,
     role_yaml,
     template_of,
@@ -182,7 +183,7 @@ def both(given):
     """The variables of a host, and what Ansible makes of a template there."""
     variables = role_variables({name: trusted(value) for name, value in given.items()})
     ansible = ansible_of(variables)
-    return Variables(variables, template_of(variables)), ansible
+    return Variables(variables, template_of(variables), is_trusted_as_template), ansible
 
 
 @pytest.mark.parametrize("given", [*SETS.values(), NULLS], ids=[*SETS, "null"])
@@ -250,7 +251,7 @@ def test_a_text_that_is_no_template_stays_as_it_is(text, name):
     variables = role_variables({name: unsafe(text), "base": 5})
     ansible = ansible_of(variables)
     assert ansible("{{ sglang_deploy_api_key }}") == text
-    assert Variables(variables, template_of(variables)).of_role("api_key") == text
+    assert Variables(variables, template_of(variables), is_trusted_as_template).of_role("api_key") == text
 
 
 @pytest.mark.parametrize("text", ["{{ nothing_there }}", "{{ nothing_there.x }}"])
@@ -290,7 +291,7 @@ def test_any_value_that_is_no_template_is_itself(values):
         if not (isinstance(value, str) and any(brace in value for brace in ("{{", "{%", "{#")))
     }
     calls = []
-    found = Variables(role_variables(values), lambda raw: calls.append(raw) or raw)
+    found = Variables(role_variables(values), lambda raw: calls.append(raw) or raw, is_trusted_as_template)
     for name in ("port", "user", "model_path", "enabled", "extra_args"):
         if "sglang_" + name in values:
             assert found.of_role(name) == values["sglang_" + name]
@@ -315,7 +316,7 @@ def test_plain_values_cost_no_template():
         return template_of(variables)(raw)
 
     variables = role_variables(given)
-    found = Variables(variables, template)
+    found = Variables(variables, template, is_trusted_as_template)
     found.are_for_tasks("router_url")
     found.has_routers()
     found.settings()
@@ -411,7 +412,7 @@ def test_who_has_routers(given, expected):
 
 def test_without_the_role_a_variable_is_not_there():
     with pytest.raises(KeyError):
-        Variables({}, ansible_of({})).of_role("instance")
+        Variables({}, ansible_of({}), is_trusted_as_template).of_role("instance")
 
 
 @pytest.mark.parametrize(

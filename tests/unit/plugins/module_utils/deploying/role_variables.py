@@ -7,18 +7,27 @@ from __future__ import annotations
 import functools
 import pathlib
 
+import pytest
 import yaml
+
+# A host has only the half of ansible-core that modules import.
+pytest.importorskip("ansible.template", reason="only a controller makes anything of variables")
+
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import filter_loader
 from ansible.template import Templar
 
 try:
-    from ansible.template import trust_as_template
+    from ansible.template import is_trusted_as_template, trust_as_template
 except ImportError:  # ansible-core 2.18 trusts all that is not marked as unsafe
+    from ansible.utils.unsafe_proxy import AnsibleUnsafe
     from ansible.utils.unsafe_proxy import wrap_var as unsafe
 
     def trust_as_template(text):
         return text
+
+    def is_trusted_as_template(value):
+        return not isinstance(value, AnsibleUnsafe)
 else:
 
     def unsafe(value):

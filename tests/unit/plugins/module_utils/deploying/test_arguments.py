@@ -15,6 +15,7 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.patch_sources impo
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.deploying.role_variables import (
     OMIT,
     ansible_of,
+    is_trusted_as_template,
     role_variables,
     role_yaml,
     template_of,
@@ -256,7 +257,7 @@ def facts_of(checked=None, release=None, ready=None):
 def settings_of(variables):
     """The settings as the action plugin hands them over."""
     found = role_variables(variables)
-    return fill_contents(Variables(found, template_of(found)).settings(), str)
+    return fill_contents(Variables(found, template_of(found), is_trusted_as_template).settings(), str)
 
 
 def compare_all(names, variables, checked=None, release=None, ready=None):

@@ -19,11 +19,12 @@ from ansible_collections.inferops.sglang.plugins.module_utils.deploying.settings
 )
 from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_settings import Variables
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.deploying.role_variables import (
+    is_trusted_as_template,
     role_variables,
     template_of,
 )
 
-_PLAIN = Variables(role_variables({}), lambda raw: []).settings()
+_PLAIN = Variables(role_variables({}), lambda raw: [], is_trusted_as_template).settings()
 LISTS, DICTS, BOOLS = under_test._LISTS, under_test._DICTS, under_test._BOOLS
 
 
@@ -31,7 +32,7 @@ LISTS, DICTS, BOOLS = under_test._LISTS, under_test._DICTS, under_test._BOOLS
 def plain():
     """The settings where the inventory has none."""
     found = role_variables({})
-    return Variables(found, template_of(found)).settings()
+    return Variables(found, template_of(found), is_trusted_as_template).settings()
 
 
 def test_each_setting_has_one_kind():

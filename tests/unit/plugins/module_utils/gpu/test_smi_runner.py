@@ -18,7 +18,8 @@ from ansible_collections.inferops.sglang.plugins.module_utils.gpu.smi_runner imp
 from ansible_collections.inferops.sglang.tests.unit.plugins.module_utils.system.fakes import gone
 
 TIMEOUT = 10.0
-SHORT = 0.3
+# Long enough for a shell to start where others have the processors.
+SHORT = 1.0
 
 
 @pytest.fixture
