@@ -204,7 +204,7 @@ def main() -> None:
     try:
         settings = read_settings(params["settings"])
     except SettingsError as error:
-        module.fail_json(msg=str(error), facts="{}", further=False)
+        module.fail_json(msg=str(error), facts=json.dumps({"sglang_deploy_touched": False}), further=False)
     settle_hidden_values(module.no_log_values, settings["environment"], settings["secret_args"])
     if settings["api_key"]:
         module.no_log_values.add(str(settings["api_key"]))

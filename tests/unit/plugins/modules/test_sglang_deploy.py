@@ -132,7 +132,7 @@ def test_a_setting_that_is_none_is_named_and_no_step_is_taken(deploy, name, valu
     for phase in ("rehearse", "replace"):
         code, result = deploy.run(phase, {name: value})
         assert code == 1 and name in result["msg"] and "sglang_deploy_*" in result["msg"]
-        assert facts_of(result) == {} and result["further"] is False
+        assert facts_of(result) == {"sglang_deploy_touched": False} and result["further"] is False
     assert deploy.given == []
 
 
