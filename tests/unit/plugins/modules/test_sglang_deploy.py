@@ -347,7 +347,9 @@ def test_a_secret_that_is_part_of_everything_leaves_facts_that_can_be_read(deplo
 
 def test_the_settings_do_not_come_back(deploy):
     code, result = deploy.run(settings={"served_model_name": "a-name-of-its-own"})
-    assert code == 0 and set(result["invocation"]["module_args"]) == {"phase", "rollback", "return_after"}
+    # From ansible-core 2.22 on, none come back.
+    shown = result.get("invocation", {}).get("module_args", {})
+    assert code == 0 and set(shown) <= {"phase", "rollback", "return_after"}
     assert "a-name-of-its-own" not in json.dumps(result)
 
 
