@@ -10,9 +10,11 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
+from ansible_collections.inferops.sglang.plugins.module_utils.deploying.settings import PREFIX
 from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_facts import REHEARSED, deploy_facts, read_facts
-from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_settings import PREFIX, Variables
+from ansible_collections.inferops.sglang.plugins.plugin_utils.deploy_settings import Variables
 from ansible_collections.inferops.sglang.plugins.plugin_utils.parted_action import PartedAction, seconds_of
+from ansible_collections.inferops.sglang.plugins.plugin_utils.patch_action import source_finder
 from ansible_collections.inferops.sglang.plugins.plugin_utils.patch_sources import PatchSourceError, fill_contents
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import ProfileError
 from ansible_collections.inferops.sglang.plugins.plugin_utils.start_progress_lines import progress_line
@@ -108,14 +110,9 @@ class ActionModule(PartedAction):
     def _settings(self, found: Variables) -> Dict[str, Any]:
         """The settings, with the texts of patches.  Raises AnsibleActionFail."""
         try:
-            return fill_contents(found.settings(), self._find)
+            return fill_contents(found.settings(), source_finder(self))
         except (ProfileError, PatchSourceError) as error:
             raise AnsibleActionFail(str(error)) from error
-
-    def _find(self, src: str) -> str:
-        """Where a source lies: beside the playbook or role like any file, and decrypted where it is in a vault."""
-        path: str = self._loader.get_real_file(self._find_needle("files", src))
-        return path
 
     def _part(self, arguments: Dict[str, Any], variables: Dict[str, Any]) -> Dict[str, Any]:
         """One call.  Only a wait is tried again where the connection is lost: what stops and starts may still run."""

@@ -156,6 +156,7 @@ from typing import Any, ContextManager, Dict
 
 from ansible.module_utils.basic import AnsibleModule, remove_values
 
+from ansible_collections.inferops.sglang.plugins.module_utils.deploying.arguments import secret_args
 from ansible_collections.inferops.sglang.plugins.module_utils.deploying.deployment import (
     Deployment,
     DeploymentFailed,
@@ -205,9 +206,7 @@ def main() -> None:
         settings = read_settings(params["settings"])
     except SettingsError as error:
         module.fail_json(msg=str(error), facts=json.dumps({"sglang_deploy_touched": False}), further=False)
-    settle_hidden_values(module.no_log_values, settings["environment"], settings["secret_args"])
-    if settings["api_key"]:
-        module.no_log_values.add(str(settings["api_key"]))
+    settle_hidden_values(module.no_log_values, settings["environment"], secret_args(settings))
     alone = contextlib.nullcontext if module.check_mode else partial(only_one, settings, params["run_dir"])
     deployment = Deployment(settings, params["known"], module.check_mode, somebody_listens, alone)
     failed: Dict[str, Any] = {}

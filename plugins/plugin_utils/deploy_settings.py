@@ -13,13 +13,12 @@ import ast
 import re
 from typing import Any, Callable, Dict, Mapping, Tuple
 
-from ansible_collections.inferops.sglang.plugins.module_utils.deploying.settings import NAMES
+from ansible_collections.inferops.sglang.plugins.module_utils.deploying.settings import NAMES, PREFIX
 from ansible_collections.inferops.sglang.plugins.plugin_utils.spec_profile import merge_settings
 from ansible_collections.inferops.sglang.plugins.plugin_utils.sweep_profiles_file import read_profiles
 
 Template = Callable[[Any], Any]
 
-PREFIX = "sglang_deploy_"
 # An alias with a default, as the role writes them.
 _ALIAS = re.compile(r"\{\{ (?P<name>\w+) \| default\((?P<default>[^{}]*|\{\})\) \}\}")
 _CONSTANTS = {"true": True, "false": False, "none": None}

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -14,6 +14,16 @@ from ansible_collections.inferops.sglang.plugins.plugin_utils.patch_sources impo
     fill_contents,
     hide_contents,
 )
+
+
+def source_finder(action: ActionBase) -> Callable[[str], str]:
+    """What finds a source: beside the playbook or role like any file, and decrypted where it is in a vault."""
+
+    def find(src: str) -> str:
+        path: str = action._loader.get_real_file(action._find_needle("files", src))
+        return path
+
+    return find
 
 
 class PatchAction(ActionBase):
@@ -27,7 +37,7 @@ class PatchAction(ActionBase):
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         try:
-            arguments = fill_contents(self._task.args, self._find)
+            arguments = fill_contents(self._task.args, source_finder(self))
         except PatchSourceError as exc:
             raise AnsibleActionFail(str(exc)) from exc
         result.update(
@@ -39,8 +49,3 @@ class PatchAction(ActionBase):
             )
         )
         return hide_contents(result)
-
-    def _find(self, src: str) -> str:
-        """Where a source lies: beside the playbook or role like any file, and decrypted where it is in a vault."""
-        path: str = self._loader.get_real_file(self._find_needle("files", src))
-        return path

@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Tuple
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-_PREFIX = "sglang_deploy_"
+PREFIX = "sglang_deploy_"
 # What each module refuses by itself, with an own word for what is not given.
 _ANY: Tuple[str, ...] = (
     *(
@@ -65,6 +65,6 @@ def read_settings(given: Mapping[str, Any]) -> Dict[str, Any]:
     known = {name: nothing[name] if value is None and name in nothing else value for name, value in given.items()}
     result = ArgumentSpecValidator(spec).validate(known)
     if result.error_messages:
-        raise SettingsError("The variables %s* are in error: %s." % (_PREFIX, "; ".join(result.error_messages)))
+        raise SettingsError("The variables %s* are in error: %s." % (PREFIX, "; ".join(result.error_messages)))
     settings: Dict[str, Any] = result.validated_parameters
     return settings

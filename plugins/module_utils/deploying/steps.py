@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The steps of a deployment: a module of this collection each, under the names that the role gives them.
 
-A module is imported when its step comes: compiling it is most of what a step costs.
+A module is imported when its step comes: compiling it is most of what a step costs.  Each import is written out, since
+Ansible sends a host what it finds in such statements.
 """
 
 from __future__ import annotations
